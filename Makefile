@@ -107,8 +107,9 @@ bench: $(VENV)/.dev ## the figures of the README: command line speed, Ray bring-
 	$(BIN)/python benchmarks/bringup.py
 	$(BIN)/python benchmarks/page.py
 
-site: $(VENV)/.dev ## the documentation as a site, in .cache/site; needs no network
+site: $(VENV)/.dev ## the documentation as a site, in .cache/site, with llms.txt and each page's Markdown; needs no network
 	$(BIN)/zensical build --strict
+	$(BIN)/python -m jobspec.reference.machine_pages
 
 man: $(VENV)/.dev ## the manual page, docs/jobspec.1: wheels have it, here `man -l docs/jobspec.1` shows it
 	$(BIN)/python -m jobspec.reference.man > docs/jobspec.1

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from jobspec.reference import machine_pages
+
 ROOT = Path(__file__).parents[1]
 FOREIGN = re.compile(r'(?:src|href)="((?:https?:)?//[^"]+\.(?:js|css|woff2?)[^"]*)"')
 
@@ -32,6 +34,19 @@ def test_the_site_builds_and_asks_nobody(tree: Path) -> None:
     pages = {page.stem: page.read_text() for page in (tree / ".cache/site").glob("*.html")}
     assert {page.stem for page in (ROOT / "docs").glob("*.md")} < {*pages}
     assert {name: found for name, text in pages.items() if (found := FOREIGN.findall(text))} == {}
+
+
+def test_machines_get_each_page_as_markdown_and_a_list(tree: Path) -> None:
+    (tree / ".cache/site").mkdir(parents=True)
+    machine_pages.main(tree)
+    site = tree / ".cache/site"
+    listed = re.findall(r"^- \[[^\]]+\]\(([^)]+)\): (.+)$", (site / "llms.txt").read_text(), re.M)
+    assert sorted(name for name, _ in listed) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
+    assert {name: (site / name).read_text() for name, _ in listed} == {
+        page.name: page.read_text() for page in (ROOT / "docs").glob("*.md")
+    }
+    assert ("spec.md", "One YAML file says what a run is") in listed
+    assert (site / "llms.txt").read_text().startswith("# jobspec\n\n> Declarative, verified RL")
 
 
 @pytest.mark.parametrize("link", ["nosuch.md", "spec.md#nosuch"])

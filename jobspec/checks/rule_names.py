@@ -21,7 +21,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "checkpoint": _names("node-local"),
         "cluster": _names(
-            "env gpu-type name network path place ports reference runtime sbatch secret unknown unused "
+            "env gpu-type hook name network path place ports reference runtime sbatch secret unknown unused "
             "variable"
         ),
         "command": _names("file file-beside missing module not-recorded shell tasks unused-key variant"),
@@ -89,11 +89,11 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "sync-metadata sync-reload sync-router-bias value variant vpp"
         ),
         "spec": _names(
-            "alias characters checkpoint checks choice cluster command cycle dependency dump duplicate-key "
-            "duplicate-name empty encoding env file format helpers key kind merge missing model-id "
-            "model-source module mount no-effect not-text number pipeline pipelines range recipe reference "
-            "repo-folder repo-ref repo-source repo-url revision sbatch secret set size sweep syntax tab tag "
-            "top type unknown-key unquoted value version"
+            "alias base characters checkpoint checks choice cluster command cycle dependency dump "
+            "duplicate-key duplicate-name empty encoding env file format helpers key kind merge missing "
+            "model-id model-source module mount no-effect not-text number pipeline pipelines range recipe "
+            "reference repo-folder repo-ref repo-source repo-url revision sbatch secret set size sweep "
+            "syntax tab tag top type unknown-key unquoted value variant version"
         ),
         "stage": _names(
             "by-path copy download hub-by-path hub-no-internet hub-unknown hub-unpinned mirror missing "

@@ -68,6 +68,7 @@ def _source(command: str, action: argparse.Action) -> Any:
         return named.get(command) if action.metavar else None
     by_name = {"cluster": clusters, "framework": frameworks, "framework_wanted": frameworks}
     by_metavar = {
+        "SPEC": specs,
         "RUN": runs,
         "RUN|LOCK": runs,
         "LEVEL": levels,
@@ -87,6 +88,17 @@ def runs(parsed_args: Any, **_: Any) -> dict[str, str]:
     names = {run.root.parent.name: "newest run of this name" for run in found}
     ids = {run.run_id: run.root.parent.name for run in found[:MAX_RUNS]}
     return {"last": "the newest run", **names, **ids}
+
+
+def specs(prefix: str, **_: Any) -> list[str]:
+    """Files, and the variants of the file that is named."""
+    from argcomplete.completers import FilesCompleter
+
+    from jobspec.spec.bases import split_variant, variants_of
+
+    file = split_variant(prefix)[0]
+    variants = variants_of(file) if Path(file).is_file() else []
+    return [*FilesCompleter()(prefix), *(f"{file}:{name}" for name in variants)]
 
 
 def run_names(parsed_args: Any, **_: Any) -> list[str]:
@@ -124,7 +136,9 @@ def _framework_of(spec: str | list[str] | None) -> str | None:
     """Read without a YAML parser: a spec that is being written need not be one yet."""
     first = next(iter(spec), "") if isinstance(spec, list) else spec
     with suppress(OSError, ValueError):
-        found = FRAMEWORK.search(Path(first or "").read_text(encoding="utf-8"))
+        from jobspec.spec.bases import split_variant
+
+        found = FRAMEWORK.search(Path(split_variant(first or "")[0]).read_text(encoding="utf-8"))
         return found.group(1) if found else "command"
     return None
 
@@ -156,9 +170,9 @@ def _override_keys(spec: str | list[str] | None) -> Iterable[str]:
     from jobspec import frameworks as registry
     from jobspec.spec.load import load_spec
 
-    file = Path((next(iter(spec), "") if isinstance(spec, list) else spec) or "")
+    file = (next(iter(spec), "") if isinstance(spec, list) else spec) or ""
     loaded = load_spec(file, (), os.environ).spec
-    paths = {repo.name: str(file.absolute().parent / repo.path) for repo in loaded.repos if repo.path}
+    paths = {repo.name: str(Path(file).absolute().parent / repo.path) for repo in loaded.repos if repo.path}
     known = getattr(registry.get(loaded.framework), "override_keys", None)
     return known(loaded.train.recipe or "", paths) if known else ()
 

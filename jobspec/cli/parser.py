@@ -128,7 +128,7 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
 
 def add_spec(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
     """A spec, and the options that change its resolved values."""
-    parser.add_argument("spec", metavar="SPEC", nargs=nargs, help="job spec (YAML)")
+    parser.add_argument("spec", metavar="SPEC", nargs=nargs, help="job spec (YAML), or SPEC:VARIANT")
     add_cluster(parser)
     parser.add_argument(
         "--set",

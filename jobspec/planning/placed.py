@@ -43,5 +43,4 @@ def placed(finding: Finding, loaded: LoadedSpec) -> Finding:
         return finding
     if setting := loaded.setting_of(finding.path):
         return finding.at(setting)
-    line, column = loaded.positions.at(finding.path)
-    return finding.at(str(loaded.path), line, column)
+    return finding.at(**loaded.positions.place(finding.path))

@@ -84,7 +84,7 @@ def render(resolved: Resolved, run_id: str, run_dir: str, top: str = "") -> dict
     files["spec.lock.yaml"] = lock_text(resolved, posixpath.relpath(top, run_dir) if top else "").encode()
     if not top:
         files["site.yaml"] = site_text(resolved)
-        files.update(patches(resolved))
+        files.update(patches(resolved) | on_end(resolved))
     return dict(sorted(files.items()))
 
 
@@ -94,6 +94,12 @@ def site_text(resolved: Resolved) -> bytes:
     hooks = {"hooks": data.pop("hooks")} if "hooks" in data else {}  # bash: nothing in it is a reference
     text = dump_spec(escape_data(data)) + (dump_spec(hooks) if hooks else "")
     return f"# Written by jobspec: the site profile that this run was rendered for.\n{text}".encode()
+
+
+def on_end(resolved: Resolved) -> dict[str, bytes]:
+    """`hooks.on_end` of the profile, for the job's last step and the commands that see the run's end."""
+    hooks = resolved.cluster.profile.hooks.on_end
+    return {"on_end.json": msgspec.json.format(msgspec.json.encode(hooks), indent=2) + b"\n"} if hooks else {}
 
 
 def _no_plan() -> JobspecError:
@@ -207,6 +213,7 @@ def render_array(
         "spec.lock.yaml": lock_text(base).encode(),
         "site.yaml": site_text(base),
         **patches(base),
+        **on_end(base),
     }
 
 

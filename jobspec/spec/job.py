@@ -673,6 +673,21 @@ class JobSpec(Base, frozen=True):
         ),
     ] = ()
     sweep: Annotated[Sweep | None, doc("Many points from one spec.")] = None
+    base: Annotated[
+        str | tuple[str, ...] | None,
+        doc(
+            "Spec files below this one, in order: they give what this file leaves out. Relative to it.",
+            "common.yaml",
+            ["site.yaml", "models/qwen3.yaml:long"],
+        ),
+    ] = None
+    variants: Annotated[
+        dict[Name, dict[str, Any]],
+        doc(
+            "Named changes of this spec: `jobspec run spec.yaml:long` lays `long` over it.",
+            {"long": {"train": {"steps": 1000}}},
+        ),
+    ] = {}
     lock: Annotated[
         dict[str, Any] | UnsetType,
         doc("Written by jobspec into `spec.lock.yaml`: what was pinned. Leave it to jobspec."),

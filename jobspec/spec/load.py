@@ -18,6 +18,7 @@ import msgspec
 
 from jobspec.finding import Finding, JobspecError, allow, error
 from jobspec.spec import rules
+from jobspec.spec.bases import THIN, flat, split_variant
 from jobspec.spec.interpolate import BadReferenceError, Expander, expand_cluster, map_texts
 from jobspec.spec.job import JobSpec
 from jobspec.spec.overrides import Setting, apply_sets, locate, put
@@ -145,15 +146,16 @@ def load_spec(
     allow: Sequence[str] = (),
     content: bytes | None = None,
 ) -> LoadedSpec:
-    """Read, override, expand and validate one spec file. `env` is `os.environ` unless given.
+    """Read, override, expand and validate one spec file or variant (`spec.yaml:long`), over its bases.
 
+    `env` is `os.environ` unless given.
     `allow` names rules whose errors become warnings when the spec can be typed all the same. With `content`
     the file is not read.
     Raises: JobspecError with every finding of the file, errors and warnings.
     """
-    path = FilePath(path)
-    text = read_text(path, "job") if content is None else decode(content, str(path))
-    return parse_spec(text, str(path), sets, env, allow)
+    file, variant = split_variant(str(path))
+    text = read_text(FilePath(file), "job") if content is None else decode(content, file)
+    return parse_spec(text, file, sets, env, allow, variant)
 
 
 def parse_spec(
@@ -162,9 +164,10 @@ def parse_spec(
     sets: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
     allow: Sequence[str] = (),
+    variant: str | None = None,
 ) -> LoadedSpec:
     """`load_spec` for text; `name` stands in messages where a file name would. Raises: as `load_spec`."""
-    document = parse_document(text, name, "job")
+    document = flat(parse_document(text, name, "job"), variant)
     applied = apply_sets(document.data, root_shape("job"), tuple(sets))
     start = LoadedSpec(
         spec=_NO_SPEC,
@@ -360,6 +363,8 @@ def _place(positions: Positions, settings: Iterable[Setting], path: Path, key: b
 def _default_paths(shape: Shape, data: Any, path: Path) -> Iterable[Path]:
     """Paths of declared keys that `data` does not give."""
     for key, child in (shape.properties or {}).items():
+        if not path and key in THIN:
+            continue  # a spec with its bases laid below it has none
         here = (*path, key)
         given = data.get(key) if isinstance(data, Mapping) else None
         if child.properties and (given is not None or child.default == {}):

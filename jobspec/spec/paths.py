@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -129,31 +129,74 @@ def leaves(data: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 @dataclass(frozen=True)
 class Positions:
-    """Where keys and values stand in the text; lines and columns count from 1."""
+    """Where keys and values stand in the text; lines and columns count from 1.
+
+    Of a spec with bases, `files` has the file of each value that is not of `file`.
+    """
 
     file: str = ""
     values: Mapping[Path, Place] = field(default_factory=dict)
     keys: Mapping[Path, Place] = field(default_factory=dict)
+    files: Mapping[Path, str] = field(default_factory=dict)
 
     def at(self, path: str | Path, key: bool = False) -> Place:
         """The position of the value (or key) at `path`, else of its nearest known ancestor, else (1, 1)."""
-        parts = _parts(path) if isinstance(path, str) else path
+        return self._nearest(_parts(path) if isinstance(path, str) else path, key)[1]
+
+    def _nearest(self, parts: Path, key: bool) -> tuple[Path, Place]:
         table = self.keys if key else self.values
         for size in range(len(parts), 0, -1):
-            place = None
+            known = [parts[:size]]
             if size < len(parts):
                 # `train.overrides.trainer.batch`: the rest may be one key with dots.
-                joined = (*parts[:size], ".".join(map(str, parts[size:])))
-                place = table.get(joined) or self.values.get(joined)
-            place = place or table.get(parts[:size]) or self.values.get(parts[:size])
-            if place is not None:
-                return place
-        return self.values.get((), (1, 1))
+                known.insert(0, (*parts[:size], ".".join(map(str, parts[size:]))))
+            for path in known:
+                if (place := table.get(path) or self.values.get(path)) is not None:
+                    return path, place
+        return (), self.values.get((), (1, 1))
 
-    def place(self, path: Path, key: bool = False) -> dict[str, Any]:
+    def place(self, path: str | Path, key: bool = False) -> dict[str, Any]:
         """The position as a Finding's keywords."""
-        line, column = self.at(path, key)
-        return {"file": self.file, "line": line, "column": column}
+        found, (line, column) = self._nearest(_parts(path) if isinstance(path, str) else path, key)
+        return {"file": self.files.get(found, self.file), "line": line, "column": column}
+
+    def below(self, prefix: Path) -> Positions:
+        """The positions of a part, as if it were the whole."""
+        size = len(prefix)
+        tables: list[dict[Path, Any]] = [
+            {path[size:]: item for path, item in table.items() if path[:size] == prefix}
+            for table in (self.values, self.keys, self.files)
+        ]
+        return Positions(self.file, *tables)
+
+    def under(self, over: Positions) -> Positions:
+        """The same positions, as those below another file's: the whole is the upper file's."""
+        if over.file == self.file:
+            return self
+        files = {path: self.files.get(path, self.file) for path in self.values if path}
+        values = {**self.values, (): over.values.get((), (1, 1))}
+        return Positions(over.file, values, self.keys, files)
+
+    def replaced(self, path: Path, by: Positions | None, of: Path) -> Positions:
+        """These positions, and at `path` and below those that `by` has at `of`; without `by` none there.
+
+        Mappings on the way that are new have the place of their own in `by`.
+        """
+        tables: list[dict[Path, Any]] = [
+            {known: item for known, item in table.items() if known[: len(path)] != path}
+            for table in (self.values, self.keys, self.files)
+        ]
+        if by is not None:
+            values, keys, files = tables
+            ways = [of[:size] for size in range(1, len(of)) if of[:size] == path[:size]]
+            below = [known for known in by.values if known[: len(of)] == of]
+            for known in (*(way for way in ways if way not in values), *below):
+                real = (*path, *known[len(of) :]) if known[: len(of)] == of else known
+                values[real] = by.values.get(known, (1, 1))
+                files[real] = by.files.get(known, by.file)
+                if known in by.keys:
+                    keys[real] = by.keys[known]
+        return replace(self, values=tables[0], keys=tables[1], files=tables[2])
 
 
 def _parts(text: str) -> Path:

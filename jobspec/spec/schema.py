@@ -41,8 +41,26 @@ def generate(kind: Kind) -> dict[str, Any]:
             if "enum" in node:  # without a type, JSON Schema's `1` also allows 1.0
                 node["type"] = _json_type(node["enum"][0])
     root = generated["$defs"].pop(MODELS[kind].__name__)
+    if kind == "job":
+        _thin(root, generated["$defs"])
     head = {"$schema": DIALECT, "$id": f"urn:jobspec:{kind}:1", **root, "title": TITLES[kind]}
     return {**head, "$defs": dict(sorted(generated["$defs"].items()))}
+
+
+def _thin(root: dict[str, Any], defs: dict[str, Any]) -> None:
+    """What only JSON Schema can say: a variant is a part of a spec, and a base may give what is required."""
+    fixed = ("version", "base", "variants", "lock")
+    defs["Variant"] = {
+        "title": "Variant",
+        "description": "A part of a spec, laid over the rest.",
+        "type": "object",
+        "properties": {key: node for key, node in root["properties"].items() if key not in fixed},
+        "required": [],
+        "additionalProperties": False,
+    }
+    root["properties"]["variants"]["additionalProperties"] = {"$ref": "#/$defs/Variant"}
+    root["if"] = {"not": {"required": ["base"]}}
+    root["then"] = {"required": root.pop("required")}
 
 
 def schema_text(kind: Kind) -> str:
@@ -168,7 +186,8 @@ def _shape(node: Mapping[str, Any], defs: Mapping[str, Any]) -> Shape:
         else structured.properties,
         values=_shape(extra, defs) if isinstance(extra, dict) else structured.values,
         items=_shape(node["items"], defs) if isinstance(node.get("items"), dict) else structured.items,
-        required=tuple(node.get("required", ())) or structured.required,
+        required=tuple(node.get("required") or node.get("then", node).get("required", ()))
+        or structured.required,
         default=list(default) if isinstance(default, tuple) else default,
         description=node.get("description", ""),
         node=node,

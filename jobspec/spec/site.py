@@ -147,13 +147,38 @@ class Limits(Base, frozen=True):
     max_array: Annotated[PositiveInt | None, doc("Points in one job array (MaxArraySize - 1).", 1000)] = None
 
 
+class OnEnd(Base, frozen=True):
+    """Who is told when a run has ended: exactly one of `command`, `mail` and `webhook`."""
+
+    command: Annotated[
+        tuple[str, ...],
+        doc("A command; report.json is on its standard input.", ["/opt/site/bin/run-ended", "--post"]),
+    ] = ()
+    mail: Annotated[
+        Word | None, doc("An address, by `sendmail -t`; the report is the text.", "me@example.org")
+    ] = None
+    webhook: Annotated[
+        Word | None,
+        doc(
+            "A URL that gets the verdict as JSON. A secret one: `$NAME` of the variable that has it.",
+            "https://example.org/runs",
+            "$SLACK_URL",
+        ),
+    ] = None
+    when: Annotated[
+        Literal["always", "not_pass"], doc("After every run, or only after one without a Pass.")
+    ] = "always"
+    deadline: Annotated[Annotated[int, Meta(ge=1, le=60)], doc("Seconds after which it is ended.", 10)] = 10
+
+
 class Hooks(Base, frozen=True):
-    """Bash of the site."""
+    """What the site adds to each run."""
 
     setup: Annotated[
         tuple[str, ...],
         doc("Bash lines at the start of the batch script, on the first node.", ["module load slurm"]),
     ] = ()
+    on_end: Annotated[tuple[OnEnd, ...], doc("Who is told once the report of an ended run is written.")] = ()
 
 
 class ClusterProfile(Base, frozen=True):

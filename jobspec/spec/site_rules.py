@@ -24,7 +24,26 @@ STAGE_BOUND = "JOBSPEC_STAGE_MAX_GIB"
 
 def check_profile(profile: ClusterProfile) -> list[Finding]:
     """Findings about a profile that its schema cannot see; `path` names the key."""
-    return [finding for rule in (_network, _paths, _slurm, _env) for finding in rule(profile)]
+    return [finding for rule in (_network, _paths, _slurm, _env, _on_end) for finding in rule(profile)]
+
+
+def _on_end(profile: ClusterProfile) -> Iterator[Finding]:
+    for index, hook in enumerate(profile.hooks.on_end):
+        path = f"hooks.on_end[{index}]"
+        given = [name for name in ("command", "mail", "webhook") if getattr(hook, name)]
+        if len(given) != 1:
+            what = f"it gives {' and '.join(f'`{name}`' for name in given) or 'none of its keys'}"
+            yield error("cluster.hook", what, fix="give one of `command`, `mail` and `webhook`", path=path)
+        url = hook.webhook or ""
+        if url and not re.match(r"\$[A-Za-z_]\w*\Z|https?://[^/@\s?#]+(/|\Z)", url):
+            what, fix = (
+                "the webhook is neither an http URL nor `$NAME`",
+                "write it like `https://example.org/runs`",
+            )
+            yield error("cluster.hook", what, fix=fix, path=f"{path}.webhook")
+        elif "?" in url:
+            why, fix = "a query often holds a secret", "put the URL into a variable, and write `$NAME`"
+            yield error("cluster.secret", "the webhook has a query", why, fix, path=f"{path}.webhook")
 
 
 def _network(profile: ClusterProfile) -> Iterator[Finding]:

@@ -30,7 +30,7 @@ OTHERS = {
 COMPOSED = {
     "spec.kind", "metrics.require", "render.bash", "render.shellcheck", "memory.gpu", "memory.host",
     "resources.gpus-per-node", "resources.cpus-per-node", "resources.memory", "model.unpinned",
-    "data.unpinned",
+    "data.unpinned", "spec.base", "spec.variant",
 }  # fmt: skip
 
 

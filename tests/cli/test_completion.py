@@ -54,7 +54,9 @@ def test_bash_completes_what_the_line_asks_for(project: Project, path: str) -> N
     assert project.cli("run", "hello.yaml").code == 0
     run_id = project.cli("status", "--json").json[0]["run_id"]
     (project.root / "trl.yaml").write_text("version: 1\nframework: trl\nname: [torn\n")
+    project.write("thin.yaml", "base: hello.yaml\nvariants: {long: {}, short: {}}\n")
     want = {
+        "jobspec run thin.yaml:": ["long", "short"],  # `:` ends a word in bash
         "jobspec sub": ["submit"],
         "jobspec submit --dry": ["--dry-run"],
         "jobspec cluster detect --na": ["--name"],

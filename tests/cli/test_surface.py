@@ -416,3 +416,30 @@ def test_durations_read_well(seconds: float, text: str) -> None:
 @pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (1536, "1.5 KiB"), (1024**4 * 1.1, "1.1 TiB")])
 def test_sizes_read_well(count: float, text: str) -> None:
     assert output.size(count) == text
+
+
+def test_a_variant_is_a_spec_to_every_command(project: Project) -> None:
+    project.write(
+        "thin.yaml",
+        "version: 1\nbase: hello.yaml\nname: thin\n"
+        "variants: {low: {metrics: {require: null}}, bad: {naem: x}}\n",
+    )
+    checked = project.cli("validate", "thin.yaml", "--json")
+    assert checked.code == 2
+    assert {row["spec"]: row["ok"] for row in checked.json["specs"]} == {
+        "thin.yaml": True,
+        "thin.yaml:low": True,
+        "thin.yaml:bad": False,
+    }
+    assert project.cli("explain", "thin.yaml:low", "name", "--json").json == {
+        "name": {"value": "thin", "origin": "spec thin.yaml:3"}
+    }
+    done = project.cli("run", "thin.yaml:low")
+    assert done.code == 0
+    lock = next(project.root.glob("runs/thin/*/spec.lock.yaml")).read_text()
+    assert "base:" not in lock and "variants:" not in lock
+    assert (
+        next(project.root.glob("runs/thin/*/spec.yaml"))
+        .read_text()
+        .startswith("# Laid together from hello.yaml, thin.yaml:low.")
+    )

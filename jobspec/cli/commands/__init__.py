@@ -47,6 +47,7 @@ COMMANDS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("cluster", "list, show, detect and check site profiles"),
             ("framework", "list and show RL frameworks and their coverage levels"),
             ("doctor", "what this machine has and lacks"),
+            ("skill", "an instruction file for coding assistants"),
             ("completion", "a completion script for bash, zsh or fish"),
         ),
     ),

@@ -1,4 +1,8 @@
-"""Write a commented spec to start from. An existing file is never overwritten."""
+"""Write a commented spec to start from. An existing file is never overwritten.
+
+`--from-sbatch FILE` reads a batch script and runs no part of it: directives, container, mounts, environment
+and command become a spec and a site profile. What has no place there is listed, what is dangerous is told.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from jobspec import pipeline
 from jobspec.cli import output, parser
+from jobspec.cli.new_file import write_new
 from jobspec.cli.site_spec import for_site, quoted
 from jobspec.finding import fail
 from jobspec.words import did_you_mean
@@ -34,6 +39,11 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
     recipes.add_argument(
         "--from-recipe", metavar="RECIPE", help="start from this maintained recipe (nemo_rl)"
     )
+    recipes.add_argument(
+        "--from-sbatch",
+        metavar="FILE",
+        help="import a batch script: NAME.yaml and a site profile, NAME-site.yaml",
+    )
     into.add_argument("--repo", metavar="PATH", help="the checkout with the recipes (default: this folder)")
     into.add_argument("--out", metavar="FILE", help="default: NAME.yaml; - prints it")
     parser.add_json(into)
@@ -42,6 +52,10 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from jobspec.spec.load import parse_spec
 
+    if args.from_sbatch is not None:
+        from jobspec.cli.from_sbatch.files import imported
+
+        return imported(args, DEFAULT_NAME)
     framework = _framework(args)
     text = starter(framework, args.name)
     repo = args.repo or "."
@@ -61,23 +75,7 @@ def run(args: argparse.Namespace) -> int:
         print(text, end="")
         return 0
     path = Path(args.out or f"{args.name}.yaml")
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError as problem:
-        raise fail(
-            "init.exists",
-            f"`{path}` exists already",
-            why="init never overwrites a file",
-            fix="name another file by --out, or print it by --out -",
-        ) from problem
-    except OSError as problem:
-        raise fail(
-            "init.cannot-write",
-            f"`{path}` cannot be written",
-            why=(problem.strerror or str(problem)).lower(),
-            fix="name a file in an existing folder",
-        ) from problem
+    write_new(path, text)
     if args.json:
         output.print_json({"file": str(path), "framework": framework})
         return 0

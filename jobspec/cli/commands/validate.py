@@ -1,5 +1,7 @@
 """Check specs: schema, cross-checks and plan checks, every mistake at once. Needs no cluster.
 
+A spec with variants is checked as it is and with each of them; `SPEC:VARIANT` checks that one alone.
+
 Exit code 2 when a spec has an error, 0 otherwise; warnings are printed and stop nothing.
 """
 
@@ -20,14 +22,15 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    findings_by_spec = {path: pipeline.check(parser.request(args, path)) for path in args.spec}
+    specs = dict.fromkeys(item for path in args.spec for item in (path, *_variants(path)))
+    findings_by_spec = {path: pipeline.check(parser.request(args, path)) for path in specs}
     failed = [path for path, findings in findings_by_spec.items() if any(item.is_error for item in findings)]
     if args.json:
-        specs = [
+        checked = [
             {"spec": path, "ok": path not in failed, "findings": [item.to_json() for item in findings]}
             for path, findings in findings_by_spec.items()
         ]
-        output.print_json({"ok": not failed, "specs": specs})
+        output.print_json({"ok": not failed, "specs": checked})
         return 2 if failed else 0
     printed: set[Finding] = set()
     for path, findings in findings_by_spec.items():
@@ -39,6 +42,12 @@ def run(args: argparse.Namespace) -> int:
     if failed:
         print(_summary(findings_by_spec, _profiles(args)))
     return 2 if failed else 0
+
+
+def _variants(path: str) -> list[str]:
+    from jobspec.spec.bases import split_variant, variants_of
+
+    return [] if split_variant(path)[1] is not None else [f"{path}:{name}" for name in variants_of(path)]
 
 
 def _profiles(args: argparse.Namespace) -> frozenset[str]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from jobspec import launchers
 from jobspec.cli.boundary import INTERRUPTED
-from jobspec.cli.live import conclude, observe
+from jobspec.cli.live import conclude, observe, on_end, reports
 from jobspec.cli.live.metrics import ProgressReader
 from jobspec.cli.live.points import PointWatch
 from jobspec.cli.live.screen import Screen, open_screen
@@ -40,7 +40,9 @@ def follow_to_verdict(run: RunPaths, launch: Launch, as_json: bool) -> int:
     finally:
         if screen is not None:
             screen.close()
-    return conclude.conclude(run, "json" if as_json else "text")
+    code = conclude.conclude(run, "json" if as_json else "text")
+    on_end.tell(run, reports.verdict_of(run))
+    return code
 
 
 def follow(run: RunPaths, launch: Launch, screen: Screen | None) -> JobStatus:

@@ -45,7 +45,9 @@ def write_missing(runs: Iterable[RunPaths], problems: dict[RunPaths, str], budge
     A run of somebody else and one in a read-only folder stay as they are. `problems` takes why one could not
     be judged: no run, however odd, may hide the others.
     """
+    from jobspec.cli.consent import is_own
     from jobspec.cli.live.conclude import write_reports
+    from jobspec.cli.live.on_end import tell
 
     until, left = time.monotonic() + budget_s, 0
     for run in runs:
@@ -56,6 +58,8 @@ def write_missing(runs: Iterable[RunPaths], problems: dict[RunPaths, str], budge
             continue
         try:
             write_reports(run)
+            if is_own(run.lock):
+                tell(run, verdict_of(run))
         except JobspecError as problem:
             problems[run] = problem.findings[0].what
         except Exception as problem:  # noqa: BLE001
@@ -70,11 +74,17 @@ def write_in_job(run: RunPaths) -> str:
     Raises: as `write_reports`.
     """
     from jobspec.cli.live.conclude import write_reports
+    from jobspec.cli.live.on_end import tell
 
     write_reports(run)
+    own = os.environ.get("JOBSPEC_RUN_DIR") == str(run.root)  # the job itself, not somebody's command
     # From the end: points start in order, and the last one seldom ends first.
     if run.sweep and all((point.root / "report.json").is_file() for point in reversed(run.sweep.points())):
         write_reports(run.sweep)
+        if own:
+            tell(run.sweep, verdict_of(run.sweep))
+    elif own:
+        tell(run, verdict_of(run))
     return str(verdict_of(run)["verdict"])
 
 

@@ -1,0 +1,98 @@
+"""The driver of a batch script as `train.command`: secrets out, references of the running job kept."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from jobspec.cli.from_sbatch.bash import CLOSE, OPEN
+from jobspec.cli.from_sbatch.notes import Notes, is_secret, is_secret_option
+from jobspec.cli.from_sbatch.options import Draft, put
+from jobspec.cli.from_sbatch.steps import Script, Step
+
+# Word of a command -> the framework whose adapter jobspec has, or None.
+KNOWN = (
+    ("verl.trainer", "verl", True), ("run_grpo.py", "nemo_rl", True), ("skyrl", "skyrl", True),
+    ("trl", "trl", True), ("openrlhf", "OpenRLHF", False), ("pretrain_gpt", "Megatron-LM", False),
+    ("slime", "slime", False), ("areal", "AReaL", False),
+)  # fmt: skip
+MARKED = re.compile(f"{OPEN}([^{CLOSE}]*){CLOSE}")
+SHELL_NAME = re.compile(r"\$\{?(\w+)\}?\Z")
+
+
+def add_command(step: Step, script: Script, spec: Draft, notes: Notes) -> None:
+    """Put the driver's words into the draft, and say what only the batch script knew."""
+    words, before = [], ""
+    for word in step.words:
+        if own := re.fullmatch(rf"{OPEN}(\$\{{?[0-9*@]\}}?){CLOSE}", word):
+            notes.add("told", f"`{own[1]}`: arguments of the script, left out of the command", step.line)
+            continue
+        if is_secret_option(before, word) or is_secret("", word):
+            word = f"{OPEN}${notes.secret(before, word, step.line)}{CLOSE}"
+        words.append(word)
+        before = word
+    for name in sorted({*notes.secrets.values()} - set(spec.get("secrets", ()))):
+        spec.setdefault("secrets", []).append(name)
+    words = _points(words, script, spec, notes)
+    later = [m for word in words for m in MARKED.findall(word)]
+    if later:
+        # A reference that the run does not have ends it; bash alone would take the empty text.
+        put(spec, "train/command", ["set -u\n" + " ".join(_quoted(word) for word in words)])
+        put(spec, "train/shell", True)
+    else:
+        put(spec, "train/command", words)
+    for reference in dict.fromkeys(later):
+        variable = SHELL_NAME.match(reference)
+        if variable is None or (variable[1] in script.assigned and variable[1] not in script.values.arrays):
+            notes.add(
+                "told",
+                f"`{reference}` in the command: the batch script set it; check it in `train.command`",
+                step.line,
+            )
+        elif variable[1] not in (*notes.secrets.values(), *script.values.arrays):
+            notes.add("told", f"`{reference}` in the command is filled in when the run starts", step.line)
+    whole = " ".join(words)
+    found = next(
+        (
+            (kind, adapter)
+            for word, kind, adapter in KNOWN
+            if re.search(rf"(?<![A-Za-z]){re.escape(word)}", whole)
+        ),
+        None,
+    )
+    if found and found[1]:
+        notes.add(
+            "told",
+            f"the command is of {found[0]}: `jobspec init {found[0]}` starts a spec whose levels jobspec can "
+            "prove; this one runs it as `command`",
+            step.line,
+        )
+    elif found:
+        notes.add("told", f"the command is of {found[0]}, for which jobspec has no adapter", step.line)
+
+
+def _points(words: list[str], script: Script, spec: Draft, notes: Notes) -> list[str]:
+    """Values of arrays by the number of a job array's task: variables of the points of a sweep."""
+    pattern = re.compile(r"\$\{(\w+)\[\$\{?SLURM_ARRAY_TASK_ID\}?\]\}")
+    names = [name for name in dict.fromkeys(pattern.findall(" ".join(words))) if name in script.values.arrays]
+    if names:
+        lists = [script.values.arrays[name] for name in names]
+        points = [
+            {f"container.env.{name}": value for name, value in zip(names, row, strict=False)}
+            for row in zip(*lists, strict=False)
+        ]
+        spec["sweep"] = {"list": points}
+        notes.add("told", f"the job array is a sweep of {len(points)} points over {', '.join(names)}")
+    return [pattern.sub(lambda m: f"${m[1]}" if m[1] in names else m[0], word) for word in words]
+
+
+def _quoted(word: str) -> str:
+    """A word for bash: literal text quoted, references of the running job left in double quotes."""
+    if OPEN not in word:
+        return shlex.quote(word)
+    parts = MARKED.split(word)
+    return (
+        '"'
+        + "".join(part if at % 2 else re.sub(r'([\\"$`])', r"\\\1", part) for at, part in enumerate(parts))
+        + '"'
+    )

@@ -1,0 +1,28 @@
+"""Write a file that is not there yet: nothing that a user has is ever overwritten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jobspec.finding import fail
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a file that is not there yet. Raises: JobspecError when it is, or cannot be written."""
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as problem:
+        raise fail(
+            "init.exists",
+            f"`{path}` exists already",
+            why="init never overwrites a file",
+            fix="name another file by --out, or print it by --out -",
+        ) from problem
+    except OSError as problem:
+        raise fail(
+            "init.cannot-write",
+            f"`{path}` cannot be written",
+            why=(problem.strerror or str(problem)).lower(),
+            fix="name a file in an existing folder",
+        ) from problem
