@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from jobspec.frameworks import BUILT_IN
-from tests.kits.project_kit import Project
+from tests.kits.project_kit import HELLO, Project
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").rglob("*.yaml"))
 
@@ -52,6 +52,19 @@ def test_a_site_profile_is_a_choice(project: Project) -> None:
     site.write_text("version: 1\nname: mine\nscheduler: local\npaths: {node_local: /tmp/n}\n")
     made = json.loads(project.cli("schema", "job", "--here").out)
     assert "mine" in made["properties"]["cluster"]["anyOf"][0]["enum"]
+
+
+def test_schemas_of_outputs_are_published(project: Project) -> None:
+    assert project.cli("run", "hello.yaml").code == 0
+    printed = {"report": ("report", "last", "--json"), "status": ("status", "last", "--json")}
+    for kind, argv in printed.items():
+        jsonschema.validate(project.cli(*argv).json, project.cli("schema", kind).json)
+    project.write("grid.yaml", HELLO + "sweep: {grid: {train.seed: [1]}}\n")
+    assert project.cli("run", "grid.yaml").code == 0
+    jsonschema.validate(project.cli("report", "last", "--json").json, project.cli("schema", "sweep").json)
+    row = {**project.cli("status", "last", "--json").json[0], "extra": 1}
+    with pytest.raises(jsonschema.ValidationError, match="extra"):
+        jsonschema.validate([row], project.cli("schema", "status").json)
 
 
 def test_a_profiles_schema_has_no_names_to_add(project: Project) -> None:

@@ -14,10 +14,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from jobspec.cli import run_filter, run_table
 from jobspec.cli.commands import status
+from jobspec.cli.commands.schema import output_schema
 from jobspec.cli.live import conclude, observe
 from jobspec.cli.live.observe import View
 from jobspec.cli.parser import build_parser
@@ -28,12 +30,14 @@ from jobspec.runs.store import state_folder
 from tests.kits.project_kit import HELLO, Project
 from tests.slurm.lab import await_true
 
+SCHEMA = json.loads(output_schema("status"))
 REPORTS = ("report.txt", "report.md", "report.html", "report.json", "junit.xml")
 
 
 def listed(project: Project, *argv: str) -> list[dict[str, object]]:
     done = project.cli("status", "--json", *argv)
     assert done.code == 0, done.text
+    jsonschema.validate(json.loads(done.out), SCHEMA)
     return json.loads(done.out)  # type: ignore[no-any-return]
 
 

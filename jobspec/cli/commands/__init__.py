@@ -14,7 +14,7 @@ COMMANDS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("validate", "every mistake in a spec, without a cluster"),
             ("explain", "every resolved value and where it came from"),
             ("render", "the exact files of a run, nothing submitted"),
-            ("schema", "the JSON Schema of specs or of site profiles"),
+            ("schema", "the JSON Schema of specs, site profiles and what --json prints"),
         ),
     ),
     (

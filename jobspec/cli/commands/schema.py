@@ -1,6 +1,8 @@
-"""Print the JSON Schema (draft 2020-12) of job specs or of site profiles, for editors and other tools.
+"""Print a JSON Schema (draft 2020-12): of job specs and site profiles for editors, of outputs for programs.
 
 A spec that starts with `# yaml-language-server: $schema=FILE` is completed and checked while it is written.
+`report`, `sweep` and `status` are what `jobspec report --json` prints of a run and of a sweep, and `jobspec
+status --json`; their keys are stable, and new ones only added.
 """
 
 from __future__ import annotations
@@ -16,8 +18,11 @@ if TYPE_CHECKING:
     from jobspec.frameworks.base import Framework
 
 
+OUTPUTS = {"report": "jobspec.report", "sweep": "jobspec.report", "status": "jobspec.cli"}  # and its package
+
+
 def add_arguments(into: argparse.ArgumentParser) -> None:
-    into.add_argument("kind", choices=("job", "cluster"), help="the schema to print")
+    into.add_argument("kind", choices=("job", "cluster", *OUTPUTS), help="the schema to print")
     into.add_argument(
         "--here",
         action="store_true",
@@ -31,13 +36,21 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from jobspec.spec.schema import schema_text
 
-    text = schema_text(args.kind)
+    if args.here and args.kind != "job":
+        what = f"`--here` adds names to the schema of jobs, not of `{args.kind}`"
+        raise fail("usage.arguments", what, fix="leave `--here` out")
+    text = output_schema(args.kind) if args.kind in OUTPUTS else schema_text(args.kind)
     if args.here:
-        if args.kind != "job":
-            raise fail("usage.arguments", "a site profile has no names to add", fix="leave `--here` out")
         text = json.dumps(with_names(json.loads(text)), indent=2) + "\n"
     print(text, end="")
     return 0
+
+
+def output_schema(kind: str) -> str:
+    """The schema of what a command prints with `--json`."""
+    from importlib.resources import files
+
+    return files(OUTPUTS[kind]).joinpath(f"{kind}.schema.json").read_text(encoding="utf-8")
 
 
 def with_names(schema: dict[str, Any]) -> dict[str, Any]:
