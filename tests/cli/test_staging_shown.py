@@ -8,12 +8,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from rich.console import Console
 
 from jobspec import launchers
 from jobspec.cli import run_table
 from jobspec.cli.commands import status
+from jobspec.cli.commands.schema import output_schema
 from jobspec.cli.live import observe, screen
 from jobspec.cli.live.metrics import NO_PROGRESS
 from jobspec.launchers import JobState, JobStatus
@@ -71,7 +73,7 @@ def test_status_shows_each_node_while_the_phase_is_on(run: RunPaths) -> None:
     ]
     told = status.as_json(view)["stage"]
     assert (told["share"], [node["bytes"] for node in told["nodes"]]) == (0.25, [600_000_000, 250_000_000])
-    json.dumps(told)
+    jsonschema.validate([json.loads(json.dumps(status.as_json(view)))], json.loads(output_schema("status")))
 
 
 def test_status_says_nothing_of_staging_after_it(run: RunPaths) -> None:
