@@ -267,11 +267,11 @@ def test_a_report_that_cannot_be_written_or_takes_too_long_changes_nothing(
     done = stage.bash(folder / "job.sbatch")
     assert (done.returncode, done.stderr, done.stdout) == (7, b"", b"")
     (folder / "report.log").rmdir()
-    stage.program("timeout", then='shift 3; exec /usr/bin/timeout 0.01 "$@"')  # the 60 s
+    stage.program("timeout", then='shift 5; exec /usr/bin/timeout 0.01 "$@"')  # the 60 s
     done = stage.bash(folder / "job.sbatch")
     assert (done.returncode, done.stderr, done.stdout) == (7, b"", b"")
     (limited,) = [call.argv for call in stage.calls() if call.argv[0].endswith(b"timeout")]
-    assert limited[1:4] == (b"-k", b"5", b"60")
+    assert limited[1:6] == (b"-s", b"INT", b"-k", b"5", b"60")
     assert not (folder / "report.json").exists()
 
 
