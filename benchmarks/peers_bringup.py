@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -108,16 +109,9 @@ def racers(peers: Path, nemo_rl: Path | None, versions: dict[str, str]) -> list[
     """Those of the peers that are here."""
     found = []
     if nemo_rl is not None:
-        script = nemo_rl / "ray.sub"
+        text = (nemo_rl / "ray.sub").read_text()
         up = "`ray status` has the units of all nodes, asked each 5 s"
-        found.append(
-            Racer(
-                "NeMo-RL ray.sub",
-                versions["nemo-rl"],
-                up,
-                lambda out, _: NEMO_RL.format(out=out, script=script),
-            )
-        )
+        found.append(Racer("NeMo-RL ray.sub", versions["nemo-rl"], up, lambda out, _: ray_sub(text, out)))
     if versions["nemo-run"]:
         python = peers / "nemo-run/bin/python"
         up = "`ray status` has the units of all nodes, asked each 2 s by a step"
@@ -152,8 +146,17 @@ def nemo_run(python: Path, out: Path, nodes: int) -> str:
     return f"export RAY_TEMP_DIR=/tmp/ray CPUS_PER_WORKER=$SLURM_CPUS_ON_NODE\n{text}"
 
 
+def ray_sub(text: str, out: Path) -> str:
+    (out / "ray.sub").write_text(text)
+    return NEMO_RL.format(out=out, script=out / "ray.sub")
+
+
 def curator(site: Path, out: Path) -> str:
-    driver = CURATOR_DRIVER.format(site=str(site), driver=str(out / "driver.py"))
+    """Its packages go to the shared folder, since nodes do not see the home folder of this machine."""
+    shared = out.parent / "curator-site"
+    if not shared.exists():
+        shutil.copytree(site, shared, ignore=shutil.ignore_patterns("pip*", "setuptools*", "__pycache__"))
+    driver = CURATOR_DRIVER.format(site=str(shared), driver=str(out / "driver.py"))
     (out / "curator.py").write_text(driver)
     return CURATOR.format(out=out)
 
