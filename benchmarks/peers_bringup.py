@@ -86,7 +86,7 @@ from nemo_run.core.execution.slurm import SlurmJobDetails
 from nemo_run.core.tunnel.client import LocalTunnel
 from nemo_run.run.ray.slurm import SlurmRayRequest
 out, nodes, command = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-executor = run.SlurmExecutor(account="none", partition="main", nodes=nodes, ntasks_per_node=1,
+executor = run.SlurmExecutor(account="none", partition="main", nodes=nodes, ntasks_per_node=1, retries=3,
                              container_image="none", tunnel=LocalTunnel(job_dir=out),
                              job_details=SlurmJobDetails(job_name="race", folder=out))
 request = SlurmRayRequest(name="race", cluster_dir=out + "/cluster", template_name="ray.sub.j2",
@@ -178,6 +178,8 @@ def race(lab: Lab, racer: Racer, nodes: int, number: int) -> float:
     assert found["alive"] == nodes, f"{racer.name} started the driver with {found['alive']} of {nodes} nodes"
     lab.slurm("scancel", job)
     bringup.await_idle(lab)
+    for name in lab.cluster.nodes:  # no racer finds another one's address or session
+        lab.cluster.run(name, ["bash", "-c", "rm -rf /tmp/ray /tmp/launch-*.sh"])
     return float(found["up"]) - float((out / "start").read_text())
 
 
