@@ -6,6 +6,7 @@ alive. Of the peers everything runs that is theirs. What the test cluster lacks 
 
 * Pyxis and PMIx: a program `srun` drops Pyxis's options and asks for no MPI; commands run on the bare node;
 * the root folder of a container, which NeMo-Run's script writes into: `/tmp` of the node;
+* `scontrol --json` of Slurm 23.02, which NeMo-Run's script asks for its folder: the test cluster has 22.05;
 * an account: `none`, since the test cluster has no accounting.
 
 Ray's authentication is off for the peers, who do not ask for it; jobspec pays for its token.
@@ -40,6 +41,12 @@ while (($#)); do
   shift
 done
 exec /usr/bin/srun "${args[@]}"
+"""
+SCONTROL = """\
+#!/bin/bash
+# Stands in for Slurm 23.02, whose `scontrol show job ID --json` knows the folder.
+[[ ${*: -1} != --json ]] || { echo '{"jobs": [{"current_working_directory": "FOLDER"}]}'; exit; }
+exec /usr/bin/scontrol "$@"
 """
 BATCH = """\
 #!/bin/bash
@@ -166,8 +173,9 @@ def race(lab: Lab, racer: Racer, nodes: int, number: int) -> float:
     out = lab.shared / "scratch" / f"{racer.name.replace(' ', '-')}-{nodes}-{number}"
     tools = out / "tools"
     tools.mkdir(parents=True)
-    (tools / "srun").write_text(SRUN)
-    (tools / "srun").chmod(0o755)
+    for name, text in (("srun", SRUN), ("scontrol", SCONTROL.replace("FOLDER", str(out)))):
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
     (out / "driver.py").write_text(DRIVER)
     (out / "script.sh").write_text(racer.script(out, nodes))
     (out / "job.sh").write_text(BATCH.format(out=out, tools=tools, bin=PYTHON.parent))
