@@ -162,7 +162,7 @@ def curator(site: Path, out: Path) -> str:
     """Its packages go to the shared folder, since nodes do not see the home folder of this machine."""
     shared = out.parent / "curator-site"
     if not shared.exists():
-        shutil.copytree(site, shared, ignore=shutil.ignore_patterns("pip*", "setuptools*", "__pycache__"))
+        shutil.copytree(site, shared, ignore=shutil.ignore_patterns("pip", "setuptools", "__pycache__"))
     driver = CURATOR_DRIVER.format(site=str(shared), driver=str(out / "driver.py"))
     (out / "curator.py").write_text(driver)
     return CURATOR.format(out=out)
