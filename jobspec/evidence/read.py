@@ -120,8 +120,8 @@ def _attempt_numbers(paths: RunPaths, problems: list[Finding]) -> list[int]:
         problems.append(_unreadable("evidence.attempts", paths.root / "attempts", _reason(why)))
         return []
     if len(numbers) > MOST_ATTEMPTS:
-        why = f"{len(numbers)} attempts are there, and the newest {MOST_ATTEMPTS} are read"
-        problems.append(_unreadable("evidence.attempts", paths.root / "attempts", why))
+        told = f"{len(numbers)} attempts are there, and the newest {MOST_ATTEMPTS} are read"
+        problems.append(_unreadable("evidence.attempts", paths.root / "attempts", told))
     return numbers[-MOST_ATTEMPTS:]
 
 
