@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -73,10 +74,6 @@ class Row:
     cpu_s: list[float] = field(default_factory=list)
     note: str = ""
     action: Callable[[], None] | None = None
-
-    @property
-    def median(self) -> float | None:
-        return statistics.median(self.seconds) if self.seconds else None
 
 
 def version_of(peer: Peer, peers: Path) -> str:
@@ -149,8 +146,8 @@ def install_rows(peers: Path, versions: dict[str, str]) -> Iterator[Row]:
         yield Row("install", peer.name, versions[peer.name], [seconds], note=note)
 
 
-def up_rows(args: argparse.Namespace, versions: dict[str, str]) -> Iterator[Row]:
-    """The race on the test cluster; see `peers_bringup`."""
+def race(args: argparse.Namespace, versions: dict[str, str], rows: list[Row]) -> None:
+    """The race on the test cluster, see `peers_bringup`; an interrupt ends it with what is measured."""
     from benchmarks import bringup, peers_bringup
     from tests.slurm.cluster import Cluster
     from tests.slurm.cluster_files import Options
@@ -158,11 +155,10 @@ def up_rows(args: argparse.Namespace, versions: dict[str, str]) -> Iterator[Row]
     from tests.slurm.machine import missing
 
     if reason := missing(accounting=False):
-        yield Row("up", "all", note=f"not measured: {reason}")
+        rows.append(Row("up", "all", note=f"not measured: {reason}"))
         return
     counts = [int(word) for word in args.nodes.split(",")]
     racers = peers_bringup.racers(args.peers, args.nemo_rl, versions)
-    rows = []
     cluster = Cluster("peers", Options(nodes=max(counts), accounting="none"))
     cluster.stop()
     cluster = Cluster("peers", Options(nodes=max(counts), accounting="none"))
@@ -172,52 +168,62 @@ def up_rows(args: argparse.Namespace, versions: dict[str, str]) -> Iterator[Row]
         lab.prepare()
         lab.add_profile("lab-bench", more=peers_bringup.HOOK)
         for nodes in counts:
-            some = [Row(f"up, {nodes} nodes", "jobspec", versions["jobspec"]),
-                    Row(f"up, {nodes} nodes", "plain ray start", versions["ray"])]  # fmt: skip
-            some += [Row(f"up, {nodes} nodes", racer.name, racer.version, note=racer.up) for racer in racers]
+            contest = f"Ray up on {nodes} nodes"
+            acts: list[tuple[Row, Callable[[int], float]]] = [
+                (Row(contest, "jobspec", versions["jobspec"]), partial(peers_bringup.ours, lab, nodes)),
+                (Row(contest, "plain ray start", versions["ray"]), partial(bringup.floor, lab, nodes)),
+            ]
+            for one in racers:
+                row = Row(contest, one.name, one.version, note=one.up)
+                acts.append((row, partial(peers_bringup.race, lab, one, nodes)))
+            rows += [row for row, _ in acts]
             for number in range(args.up_repeat):
-                acts: list[Callable[[], float]] = [
-                    lambda n=nodes, i=number: peers_bringup.ours(lab, n, i),
-                    lambda n=nodes, i=number: bringup.floor(lab, n, i),
-                    *(
-                        lambda r=racer, n=nodes, i=number: peers_bringup.race(lab, r, n, i)
-                        for racer in racers
-                    ),
-                ]
-                for row, act in zip(some, acts, strict=True):
-                    try:
-                        row.seconds.append(act())
-                    except Exception as why:  # a peer that fails says so, and the others go on
-                        row.note = f"failed: {str(why).splitlines()[0]}"
-                        print(f"{row.who}: {why}", file=sys.stderr)
-                    print(f"{row.contest}, {row.who}: {row.seconds[-1:]}", file=sys.stderr)
-            rows += some
+                for row, act in acts:
+                    attempt(row, lambda act=act, number=number: act(number))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
     finally:
         cluster.stop()
-    yield from rows
+
+
+def attempt(row: Row, act: Callable[[], float]) -> None:
+    """A peer that fails says so, and the others go on."""
+    try:
+        row.seconds.append(act())
+    except (AssertionError, RuntimeError) as why:
+        row.note = f"failed: {str(why).splitlines()[0]}"
+        print(f"{row.who}: {why}", file=sys.stderr)
+    print(f"{row.contest}, {row.who}: {row.seconds[-1:]}", file=sys.stderr)
+
+
+def absent(peers: Path, versions: dict[str, str]) -> Iterator[Row]:
     for peer in ("nemo-run", "nemo-curator"):
         if not versions[peer]:
-            yield Row("up", peer, note=how_to(next(one for one in PEERS if one.name == peer), args.peers))
-    if args.nemo_rl is None:
-        yield Row(
-            "up",
-            "NeMo-RL ray.sub",
-            note="not here: git clone https://github.com/NVIDIA-NeMo/RL, --nemo-rl RL",
-        )
+            yield Row("up", peer, note=how_to(next(one for one in PEERS if one.name == peer), peers))
+    if not versions["nemo-rl"]:
+        note = "not here: git clone https://github.com/NVIDIA-NeMo/RL, then --nemo-rl RL"
+        yield Row("up", "NeMo-RL ray.sub", note=note)
+
+
+def beside(values: list[float], base: list[float]) -> list[str]:
+    """The median, and how many times jobspec's it is."""
+    if not values:
+        return ["", ""]
+    median = statistics.median(values)
+    return [f"{median:.2f}", f"{median / statistics.median(base):.1f}" if base else ""]
 
 
 def table(rows: list[Row]) -> Iterator[str]:
     """Markdown; the ratio is to jobspec's row of the same contest."""
-    yield "| Contest | Who | Version | min s | median s | CPU s | Ratio | |"
-    yield "|---|---|---|---|---|---|---|---|"
-    ours = {row.contest: row.median for row in rows if row.who == "jobspec"}
+    yield "| Contest | Who | Version | min s | median s | Ratio | CPU s | Ratio | |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    ours = {row.contest: row for row in rows if row.who == "jobspec"}
     for row in rows:
-        base = ours.get(row.contest)
-        ratio = f"{row.median / base:.1f}" if row.median is not None and base else ""
-        cpu = f"{statistics.median(row.cpu_s):.2f}" if row.cpu_s else ""
-        times = [f"{min(row.seconds):.2f}", f"{row.median:.2f}"] if row.seconds else ["", ""]
+        base = ours.get(row.contest, row)
+        times = [f"{min(row.seconds):.2f}" if row.seconds else "", *beside(row.seconds, base.seconds)]
+        cpu = beside(row.cpu_s, base.cpu_s)
         what = [CONTESTS.get(row.contest, row.contest), row.who, row.version]
-        yield f"| {' | '.join([*what, *times, cpu, ratio, row.note])} |"
+        yield f"| {' | '.join([*what, *times, *cpu, row.note])} |"
 
 
 def main() -> int:
@@ -253,7 +259,9 @@ def main() -> int:
                 measure(some, args.repeat)
                 rows += some
     rows += install_rows(args.peers, versions) if "install" in contests else ()
-    rows += up_rows(args, versions) if "up" in contests else ()
+    if "up" in contests:
+        race(args, versions, rows)
+        rows += absent(args.peers, versions)
     print(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}, load average {os.getloadavg()[0]:.1f}\n")
     print("\n".join(table(rows)))
     if args.json:

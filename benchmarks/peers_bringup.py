@@ -6,6 +6,7 @@ alive. Of the peers everything runs that is theirs. What the test cluster lacks 
 
 * Pyxis and PMIx: a program `srun` drops Pyxis's options and asks for no MPI; commands run on the bare node;
 * the root folder of a container, which NeMo-Run's script writes into: `/tmp` of the node;
+* `scontrol --json` of Slurm 23.02, which NeMo-Run's script asks for its folder: the test cluster has 22.05;
 * an account: `none`, since the test cluster has no accounting.
 
 Ray's authentication is off for the peers, who do not ask for it; jobspec pays for its token.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,6 +41,12 @@ while (($#)); do
   shift
 done
 exec /usr/bin/srun "${args[@]}"
+"""
+SCONTROL = """\
+#!/bin/bash
+# Stands in for Slurm 23.02, whose `scontrol show job ID --json` knows the folder.
+[[ ${*: -1} != --json ]] || { echo '{"jobs": [{"current_working_directory": "FOLDER"}]}'; exit; }
+exec /usr/bin/scontrol "$@"
 """
 BATCH = """\
 #!/bin/bash
@@ -85,7 +93,7 @@ from nemo_run.core.execution.slurm import SlurmJobDetails
 from nemo_run.core.tunnel.client import LocalTunnel
 from nemo_run.run.ray.slurm import SlurmRayRequest
 out, nodes, command = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-executor = run.SlurmExecutor(account="none", partition="main", nodes=nodes, ntasks_per_node=1,
+executor = run.SlurmExecutor(account="none", partition="main", nodes=nodes, ntasks_per_node=1, retries=3,
                              container_image="none", tunnel=LocalTunnel(job_dir=out),
                              job_details=SlurmJobDetails(job_name="race", folder=out))
 request = SlurmRayRequest(name="race", cluster_dir=out + "/cluster", template_name="ray.sub.j2",
@@ -108,16 +116,9 @@ def racers(peers: Path, nemo_rl: Path | None, versions: dict[str, str]) -> list[
     """Those of the peers that are here."""
     found = []
     if nemo_rl is not None:
-        script = nemo_rl / "ray.sub"
+        text = (nemo_rl / "ray.sub").read_text()
         up = "`ray status` has the units of all nodes, asked each 5 s"
-        found.append(
-            Racer(
-                "NeMo-RL ray.sub",
-                versions["nemo-rl"],
-                up,
-                lambda out, _: NEMO_RL.format(out=out, script=script),
-            )
-        )
+        found.append(Racer("NeMo-RL ray.sub", versions["nemo-rl"], up, lambda out, _: ray_sub(text, out)))
     if versions["nemo-run"]:
         python = peers / "nemo-run/bin/python"
         up = "`ray status` has the units of all nodes, asked each 2 s by a step"
@@ -152,8 +153,17 @@ def nemo_run(python: Path, out: Path, nodes: int) -> str:
     return f"export RAY_TEMP_DIR=/tmp/ray CPUS_PER_WORKER=$SLURM_CPUS_ON_NODE\n{text}"
 
 
+def ray_sub(text: str, out: Path) -> str:
+    (out / "ray.sub").write_text(text)
+    return NEMO_RL.format(out=out, script=out / "ray.sub")
+
+
 def curator(site: Path, out: Path) -> str:
-    driver = CURATOR_DRIVER.format(site=str(site), driver=str(out / "driver.py"))
+    """Its packages go to the shared folder, since nodes do not see the home folder of this machine."""
+    shared = out.parent / "curator-site"
+    if not shared.exists():
+        shutil.copytree(site, shared, ignore=shutil.ignore_patterns("pip", "setuptools", "__pycache__"))
+    driver = CURATOR_DRIVER.format(site=str(shared), driver=str(out / "driver.py"))
     (out / "curator.py").write_text(driver)
     return CURATOR.format(out=out)
 
@@ -163,8 +173,9 @@ def race(lab: Lab, racer: Racer, nodes: int, number: int) -> float:
     out = lab.shared / "scratch" / f"{racer.name.replace(' ', '-')}-{nodes}-{number}"
     tools = out / "tools"
     tools.mkdir(parents=True)
-    (tools / "srun").write_text(SRUN)
-    (tools / "srun").chmod(0o755)
+    for name, text in (("srun", SRUN), ("scontrol", SCONTROL.replace("FOLDER", str(out)))):
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
     (out / "driver.py").write_text(DRIVER)
     (out / "script.sh").write_text(racer.script(out, nodes))
     (out / "job.sh").write_text(BATCH.format(out=out, tools=tools, bin=PYTHON.parent))
@@ -175,6 +186,8 @@ def race(lab: Lab, racer: Racer, nodes: int, number: int) -> float:
     assert found["alive"] == nodes, f"{racer.name} started the driver with {found['alive']} of {nodes} nodes"
     lab.slurm("scancel", job)
     bringup.await_idle(lab)
+    for name in lab.cluster.nodes:  # no racer finds another one's address or session
+        lab.cluster.run(name, ["bash", "-c", "rm -rf /tmp/ray /tmp/launch-*.sh"])
     return float(found["up"]) - float((out / "start").read_text())
 
 

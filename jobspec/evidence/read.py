@@ -68,6 +68,7 @@ CHECKPOINT_NAME = re.compile(r"^(?:checkpoint[-_]|global_step[-_]?|step[-_]|iter
 PATCHED_FILE = re.compile(r"^diff --git a/(?:.+) b/(.+)$", re.MULTILINE)
 # Rules of what tells that an attempt began, and the word for what is there but closed to this user.
 RECORDS = frozenset({"evidence.attempts", "evidence.events", "evidence.results"})
+MOST_ATTEMPTS = 1000
 CLOSED = os.strerror(errno.EACCES)
 LOG_SUFFIXES = (".log", ".out", ".err", ".txt")
 # Errors of decoding a file that is torn or changed by hand; msgspec's errors are ValueErrors.
@@ -114,10 +115,14 @@ def read_evidence(run_dir: Path) -> Evidence:
 def _attempt_numbers(paths: RunPaths, problems: list[Finding]) -> list[int]:
     """The numbers of the attempts in order; none where their folder cannot be read."""
     try:
-        return paths.attempts()
+        numbers = paths.attempts()
     except OSError as why:
         problems.append(_unreadable("evidence.attempts", paths.root / "attempts", _reason(why)))
         return []
+    if len(numbers) > MOST_ATTEMPTS:
+        told = f"{len(numbers)} attempts are there, and the newest {MOST_ATTEMPTS} are read"
+        problems.append(_unreadable("evidence.attempts", paths.root / "attempts", told))
+    return numbers[-MOST_ATTEMPTS:]
 
 
 def _writable_by_others(paths: RunPaths, attempts: Sequence[Path]) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from jobspec.finding import Finding, JobspecError, error, fail, warning
 from jobspec.planning.git_bundle import Sealed
 from jobspec.runtime.base import node_lock
+from jobspec.runtime.base.full_disk import refused
 from jobspec.runtime.base.safe_write import beside
 from jobspec.runtime.checkouts.git import (
     GIT_TIMEOUT_S,
@@ -285,14 +286,17 @@ def _remote(
     done = run_git(folder, args, {"GIT_ALLOW_PROTOCOL": protocols}, timeout_s)
     if done.returncode == 0:
         return done
-    raise _failed(url, args[0], done.stderr.decode(errors="replace"))
+    raise _failed(
+        url, args[0], done.stderr.decode(errors="replace"), args[-1] if args[-1].startswith("/") else folder
+    )
 
 
-def _failed(url: str, verb: str, said: str) -> JobspecError:
+def _failed(url: str, verb: str, said: str, place: str = "") -> JobspecError:
     shown = strip_credentials(url)
+    full, fix = refused(said, place)
     return fail(
         "repo.checkout",
         f"`git {verb}` failed for {shown}",
-        why=said.replace(url, shown).strip()[-400:],
-        fix="check the URL, the ref and your access, or give the checkout's `path`",
+        why=(f"{full}: " if full else "") + said.replace(url, shown).strip()[-400:],
+        fix=fix or "check the URL, the ref and your access, or give the checkout's `path`",
     )

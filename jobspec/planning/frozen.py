@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from jobspec.finding import JobspecError, fail
-from jobspec.runtime.base.full_disk import refusal
+from jobspec.runtime.base.full_disk import refusal, refused
 from jobspec.runtime.base.safe_write import beside
 from jobspec.runtime.checkouts.code_state import CodeState, unlike
 from jobspec.runtime.checkouts.git import GitState, git_state, root_of, run_git, submodules
@@ -87,7 +87,6 @@ def _copy(name: str, source: Path, target: Path) -> None:
         "/",
         "clone",
         "--quiet",
-        "--local",
         "--no-checkout",
         "--",
         str(source.absolute()),
@@ -119,7 +118,9 @@ def _git(name: str, folder: Path | str, *words: str) -> None:
     done = run_git(str(folder), words, {"GIT_ALLOW_PROTOCOL": "file"}, COPY_TIMEOUT_S)
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip()[-400:]
-        raise _fail(name, said, "repair the checkout, or run without `freeze`")
+        full, fix = refused(said, words[-1] if words[-1].startswith("/") else folder)
+        why = f"{full}: {said}" if full else said
+        raise _fail(name, why, fix or "repair the checkout, or run without `freeze`")
 
 
 def _fail(name: str, why: str, fix: str) -> JobspecError:

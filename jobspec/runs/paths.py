@@ -122,7 +122,14 @@ class RunPaths:
         return self.root / f"attempts/{number}"
 
     def attempts(self) -> list[int]:
-        return _numbers(f"{self.root}/attempts")
+        """The numbers in order. A link is no attempt: it may lead anywhere, or back to another one."""
+        with (
+            contextlib.suppress(FileNotFoundError, NotADirectoryError),
+            os.scandir(f"{self.root}/attempts") as entries,
+        ):
+            found = [entry for entry in entries if NUMBER.fullmatch(entry.name)]
+            return sorted(int(entry.name) for entry in found if not entry.is_symlink())
+        return []
 
     @property
     def points_index(self) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,6 +27,7 @@ _SECRET_SETTING = re.compile(
     r"(^|[._])(api_?key|password|passwd|secret(_key)?|access_token|auth_token|hf_token)\Z", re.I
 )
 # Frameworks whose settings are appended to `train.command`, another way to start their entrypoint.
+MOST_POINTS = 1_000_000
 LAUNCHED = ("rlix", "skyrl")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
 # `fd::17/x` and `ext::sh -c x` of git run what they name; plain http can be changed on the way.
@@ -292,6 +294,10 @@ def sweep(spec: JobSpec) -> Iterator[Broken]:
         yield Broken(
             "spec.sweep", ("sweep",), "the sweep has no points", fix="add `grid` or `list`, or remove `sweep`"
         )
+    count = math.prod(len(values) for values in spec.sweep.grid.values())
+    if count > MOST_POINTS:
+        what, why = f"the sweep's grid has {count:,} points", f"jobspec takes {MOST_POINTS:,}"
+        yield Broken("spec.sweep", ("sweep", "grid"), what, why, "leave out values, or `list` the points")
     for key, values in spec.sweep.grid.items():
         if not values:
             yield Broken(

@@ -90,11 +90,9 @@ def label(sets: Mapping[str, Any]) -> str:
 
 def values(sweep: Sweep) -> Iterator[dict[str, Any]]:
     """Each point's settings: combinations of `grid`, the last key fastest, then `list`, less `exclude`."""
-    grid = [
-        dict(zip(sweep.grid, combination, strict=True))
-        for combination in itertools.product(*sweep.grid.values())
-    ]
-    for sets in [*(grid if sweep.grid else []), *sweep.points]:
+    combinations = itertools.product(*sweep.grid.values()) if sweep.grid else ()
+    grid = (dict(zip(sweep.grid, combination, strict=True)) for combination in combinations)
+    for sets in itertools.chain(grid, sweep.points):
         if not any(_matches(sets, excluded) for excluded in sweep.exclude):
             yield dict(sets)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import chain
 
 from jobspec.log_search import Hints
@@ -41,3 +42,9 @@ class HintIndex:
             for line, numbers in numbers_by_line.items()
             if numbers
         }
+
+
+@cache
+def whole_index() -> HintIndex:
+    """That of all signatures, made once."""
+    return HintIndex()

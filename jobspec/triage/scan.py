@@ -25,7 +25,7 @@ from jobspec.triage.attempts import Attempt, Attempts
 from jobspec.triage.blocks import LINES_AFTER, LINES_BEFORE, Block, View, blocks
 from jobspec.triage.conclusion import Part, conclude
 from jobspec.triage.gunzip import Budget, left_out
-from jobspec.triage.hint_index import HintIndex
+from jobspec.triage.hint_index import HintIndex, whole_index
 from jobspec.triage.landmarks import Kind, Landmark, present
 from jobspec.triage.line_match import MAX_LINE_CHARS, Hit, match_line
 from jobspec.triage.match import Match
@@ -58,7 +58,7 @@ def scan_files(
     log that was not read in full. A log that cannot be opened gives no match. One `index` may serve any
     number of calls.
     """
-    index, logs, count = index or HintIndex(), list[list[Part]](), 0
+    index, logs, count = index or whole_index(), list[list[Part]](), 0
     named = [LogSource(item) if isinstance(item, Path) else LogSource(*item) for item in sources]
     dated = latest_end(named) if len(named) > 1 else None
     budget = Budget()

@@ -31,8 +31,19 @@ def refusal(problem: OSError, path: Union[str, "os.PathLike[str]"] = "") -> Tupl
     return f"{why} ({words})", fix
 
 
+def refused(said: str, path: Union[str, "os.PathLike[str]"]) -> Tuple[str, str]:
+    """`refusal` by the words of a program that wrote below `path`; nothing where they name no full disk."""
+    for number in _CAUSES:
+        if os.strerror(number) in said:
+            return refusal(OSError(number, os.strerror(number)), path)
+    return "", ""
+
+
 def _no_inodes(path: Union[str, bytes]) -> bool:
-    """Of the nearest folder that is there; some file systems count none."""
+    """Whether inodes are scarcer than space there: a program that failed may have removed its files by now.
+
+    Of the nearest folder that exists; some file systems count no inodes.
+    """
     place = os.fsdecode(path)
     while place and not os.path.lexists(place):
         place = os.path.dirname(place)  # noqa: PTH120
@@ -40,4 +51,4 @@ def _no_inodes(path: Union[str, bytes]) -> bool:
         disk = os.statvfs(place or ".")
     except OSError:
         return False
-    return disk.f_files > 0 and disk.f_favail == 0 and disk.f_bavail > 0
+    return disk.f_files > 0 and disk.f_favail / disk.f_files < disk.f_bavail / max(1, disk.f_blocks)

@@ -25,6 +25,7 @@ MAX_NAME_BYTES = 255  # of one file, on all usual file systems
 SNIFF_BYTES = 8192  # a NUL byte in here: not text, copied as it is
 RAY_LOG_BYTES = 4 << 20  # of each of Ray's own logs, its end is kept
 RAY_LOG_FILES = 60
+BETWEEN_STARS = re.compile(r"\*([^*/]+)(?=\*(?!\*))")
 TOLD = 3  # names of files that were not copied
 REDACT_BYTES = 64 << 20  # larger files that a program wrote itself are not rewritten
 
@@ -104,13 +105,13 @@ def collect(
     used = 0
     written: Set[Path] = set()
     matches = list(_find(patterns, folders, target, end))
-    for base, path, size in sorted(matches, key=lambda row: row[2]):
+    for base, path, real, size in sorted(matches, key=lambda row: row[3]):
         if used + size > max_bytes or time.monotonic() > end:
             result.truncated = True
             result.skipped.append(redactor.text(str(path)))
             continue
         try:
-            copied = _copy(base, path, target, redactor, written)
+            copied = _copy(base, path, real, target, redactor, written)
         except FileNotFoundError:
             continue  # what a command has left running still removes files
         except OSError as problem:
@@ -133,37 +134,49 @@ def write_manifest(artifacts: Path, rows: List[Dict[str, Any]], node: str, redac
 
 
 def matcher(pattern: str) -> re.Pattern[str]:
-    """A glob with `**` as a regular expression over a `/` path; a folder's name matches what is in it."""
+    """A glob with `**` as a regular expression over a `/` path; a folder's name matches what is in it.
+
+    Of two `*` in one name the first takes as little as it can, once: else many of them take for ever.
+    """
+    pattern = re.sub(r"(?<!\*)(?:\*\*/)+", "**/", pattern)
     text = ""
-    index = 0
+    index = groups = 0
     while index < len(pattern):
+        between = BETWEEN_STARS.match(pattern, index)
         if pattern.startswith("**/", index):
             text, index = text + "(?:[^/]+/)*", index + 3
         elif pattern.startswith("**", index):
             text, index = text + ".*", index + 2
+        elif between:
+            groups += 1
+            text += f"(?=(?P<g{groups}>[^/]*?{_plain(between[1])}))(?P=g{groups})"
+            index = between.end()
         elif pattern[index] == "*":
             text, index = text + "[^/]*", index + 1
-        elif pattern[index] == "?":
-            text, index = text + "[^/]", index + 1
         else:
-            text, index = text + re.escape(pattern[index]), index + 1
+            text, index = text + _plain(pattern[index]), index + 1
     return re.compile(text.rstrip("/") + r"(?:/.*)?\Z", re.DOTALL)
+
+
+def _plain(text: str) -> str:
+    return "".join("[^/]" if char == "?" else re.escape(char) for char in text)
 
 
 def _find(
     patterns: Sequence[str], folders: Folders, target: Path, end: float
-) -> Iterator[Tuple[Path, Path, int]]:
-    """(folder, file, bytes) of every match, each file once."""
+) -> Iterator[Tuple[Path, Path, str, int]]:
+    """(folder, file, the file's real path, bytes) of every match, each file once."""
     inodes: Set[Tuple[int, int]] = set()
     for base, pattern in _places(patterns, folders):
-        expression = matcher(pattern)
+        expression, root = matcher(pattern), os.path.realpath(base)
         for path in _walk(base / _literal_prefix(pattern), target, end):
             if not expression.match(path.relative_to(base).as_posix()):
                 continue
-            info = _regular(path, base)
+            real = os.path.realpath(path)
+            info = _regular(real, root)
             if info is not None and (info.st_dev, info.st_ino) not in inodes:
                 inodes.add((info.st_dev, info.st_ino))
-                yield base, path, info.st_size
+                yield base, path, real, info.st_size
 
 
 def _places(patterns: Sequence[str], folders: Folders) -> Iterator[Tuple[Path, str]]:
@@ -200,11 +213,10 @@ def _walk(start: Path, target: Path, end: float) -> Iterator[Path]:
             yield Path(folder, name)
 
 
-def _regular(path: Path, base: Path) -> Any:
-    """The stat of a regular file whose real path is below `base`; None for anything else."""
+def _regular(real: str, root: str) -> Any:
+    """The stat of a regular file whose real path is below the real path `root`; None for anything else."""
     try:
-        real = os.path.realpath(path)
-        if os.path.commonpath([real, os.path.realpath(base)]) != os.path.realpath(base):
+        if os.path.commonpath([real, root]) != root:
             return None
         info = os.stat(real)  # noqa: PTH116
     except OSError:
@@ -212,7 +224,7 @@ def _regular(path: Path, base: Path) -> Any:
     return info if stat.S_ISREG(info.st_mode) else None
 
 
-def _copy(base: Path, path: Path, target: Path, redactor: Redactor, written: Set[Path]) -> Copied:
+def _copy(base: Path, path: Path, real: str, target: Path, redactor: Redactor, written: Set[Path]) -> Copied:
     relative = redactor.text(str(path.relative_to(base)))
     goal = target / relative
     if goal in written:
@@ -220,7 +232,7 @@ def _copy(base: Path, path: Path, target: Path, redactor: Redactor, written: Set
     written.add(goal)
     digest = hashlib.sha256()
     size = 0
-    with open(_open_regular(path), "rb") as source, replacing(goal, sync=False) as sink:
+    with open(_open_regular(real), "rb") as source, replacing(goal, sync=False) as sink:
         for chunk in _clean(source.read, redactor):
             sink.write(chunk)
             digest.update(chunk)
@@ -228,12 +240,12 @@ def _copy(base: Path, path: Path, target: Path, redactor: Redactor, written: Set
     return Copied(str(goal), size, digest.hexdigest(), redactor.text(str(path)))
 
 
-def _open_regular(path: Path) -> int:
+def _open_regular(path: str) -> int:
     """Open the real file; a link or FIFO that was put in its place meanwhile is refused. Raises: OSError."""
-    handle = os.open(os.path.realpath(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OSError(0, "not a regular file", str(path))
+        raise OSError(0, "not a regular file", path)
     return handle
 
 
@@ -281,7 +293,7 @@ def copy_ray_logs(temp_dir: Path, target: Path, redactor: Redactor) -> None:
     logs: List[Tuple[float, int, Path]] = []
     with contextlib.suppress(OSError):
         for path in (temp_dir / "session_latest" / "logs").iterdir():
-            info = _regular(path, path.parent)
+            info = _regular(os.path.realpath(path), os.path.realpath(path.parent))
             if info is not None and info.st_size:
                 logs.append((info.st_mtime, info.st_size, path))
     for _, size, path in sorted(logs, reverse=True)[:RAY_LOG_FILES]:

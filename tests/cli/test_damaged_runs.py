@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -109,3 +110,39 @@ def test_folder_of_another_run_is_told_of(project: Project) -> None:
     (project.root / "runs/file").write_text("")
     assert project.cli("status").code == 0
     assert Path("runs/hello").is_symlink()
+
+
+def test_a_link_is_no_attempt(project: Project) -> None:
+    assert project.cli("run", "hello.yaml").code == 0
+    run = project.last()
+    (run.root / "attempts/2").symlink_to(".")
+    assert run.attempts() == [1]
+    _, verdict = pipeline.judge_run(run.root)
+    assert verdict.result == "Pass"
+
+
+def test_of_very_many_attempts_the_newest_are_read_and_that_is_told(project: Project) -> None:
+    assert project.cli("run", "hello.yaml").code == 0
+    run = project.last()
+    for number in range(2, 1102):
+        run.attempt(number).mkdir()
+    evidence, _ = pipeline.judge_run(run.root)
+    assert [attempt.number for attempt in evidence.attempts] == list(range(102, 1102))
+    (found,) = [problem for problem in evidence.problems if problem.rule == "evidence.attempts"]
+    assert "1101 attempts are there" in found.why
+
+
+def test_a_folder_in_the_place_of_a_log(project: Project) -> None:
+    assert project.cli("run", "hello.yaml").code == 0
+    run = project.last()
+    (log,) = run.attempt(1).glob("logs/*/command-0.log")
+    log.unlink()
+    log.mkdir()
+    shown = project.cli("logs", str(run.root))
+    assert shown.code == 2
+    assert "file.access" in shown.err
+
+
+def test_a_pipe_without_a_writer_is_an_empty_spec(project: Project) -> None:
+    os.mkfifo(project.root / "pipe.yaml")
+    assert project.cli("validate", "pipe.yaml").code == 2

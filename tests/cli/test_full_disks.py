@@ -114,3 +114,31 @@ def test_a_run_whose_files_do_not_fit_says_which_and_why(disk: Path, tmp_path: P
     assert FIXES[kind] in found["fix"]
     assert (done.returncode, "BLOCKED" in done.stdout) == (3, True), done.stdout + done.stderr
     assert not list(run.rglob(".reserve"))
+
+
+def test_a_checkout_is_frozen_on_another_disk_while_it_fits(disk: Path, tmp_path: Path, kind: str) -> None:
+    repo = tmp_path / "repo"
+    repo.mkdir()
+
+    def git(*words: str) -> None:
+        who = ["-c", "user.name=ann", "-c", "user.email=ann@example.org"]
+        assert did("git", "-C", str(repo), *who, *words)
+
+    def render() -> subprocess.CompletedProcess[str]:
+        git("add", ".")
+        git("commit", "--quiet", "--message", "more")
+        return jobspec(disk, spec, "render")
+
+    spec = write_spec(tmp_path, "true")
+    whole = json.loads(spec.read_text())
+    whole["repos"] = [{"name": "repo", "path": str(repo), "freeze": True, "pythonpath": ["."]}]
+    spec.write_text(json.dumps(whole))
+    git("init", "--quiet")
+    (repo / "a.py").write_text("a = 1\n")
+    done = render()
+    assert done.returncode == 0, done.stdout + done.stderr
+    for number in range(700):
+        (repo / f"{number}.py").write_bytes(os.urandom(1 << (4 if kind == "inodes" else 16)))
+    done = render()
+    assert done.returncode == 2
+    assert WORDS[kind] in done.stderr and FIXES[kind] in done.stderr

@@ -122,3 +122,13 @@ def test_invalid(text: str, rule: str, path: str, words: str) -> None:
     assert errors[0].line >= 1
     assert errors[0].fix
     assert words in errors[0].text()
+
+
+@pytest.mark.timeout(60)  # a list of all points does not end
+def test_a_grid_of_more_points_than_anybody_runs() -> None:
+    keys = [f"train.overrides.k{number}" for number in range(12)]
+    grid = "".join(f"    {key}: {list(range(50))}\n" for key in keys)
+    text = f"version: 1\nname: a\nframework: command\ntrain: {{command: [a]}}\nsweep:\n  grid:\n{grid}"
+    with pytest.raises(JobspecError) as caught:
+        parse_spec(text)
+    assert [(f.rule, f.path) for f in caught.value.findings] == [("spec.sweep", "sweep.grid")]

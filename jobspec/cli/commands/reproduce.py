@@ -30,6 +30,7 @@ from jobspec.cli.commands import submit as submit_command
 from jobspec.disk import is_file, is_folder
 from jobspec.finding import Finding, allow, error, fail, stop_on_errors, warning
 from jobspec.runs.paths import RunPaths
+from jobspec.runtime.base.run_files import read_bytes
 
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import RanCode
@@ -62,9 +63,17 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
     parser.add_json(into)
 
 
+def _content(lock: Path) -> bytes:
+    try:
+        return read_bytes(lock)  # a pipe could not be read again, and is no lock that was confirmed
+    except OSError as problem:
+        why = (problem.strerror or str(problem)).lower()
+        raise fail("spec.file", f"`{lock}` cannot be read: {why}", fix="name a lock file") from problem
+
+
 def run(args: argparse.Namespace) -> int:
     lock = _lock_file(args)
-    text, is_own = lock.read_bytes(), consent.is_own(lock)
+    text, is_own = _content(lock), consent.is_own(lock)
     request = replace(parser.request(args, str(lock)), reproduces=True, content=text)
     request, gone = prepare(request)
     made = [item for item in gone if not item.lacks]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from jobspec import pipeline
 from jobspec.cli.live import observe
-from jobspec.finding import fail, visible
+from jobspec.finding import fail, one_line, visible
 from jobspec.log_text import strip_ansi
 from jobspec.runs.paths import RunPaths
 from jobspec.runtime.base.full_disk import refusal
@@ -49,7 +49,7 @@ def conclude(
     if fmt == "text" and verdict.exit_code != 0 and show_tail:
         _print_tail(run, verdict.first_cause, driver_log(evidence))
     if fmt == "text" and (run.root / "report.html").is_file():
-        print(f"\nreport: {run.root / 'report.html'}")
+        print(f"\nreport: {one_line(str(run.root / 'report.html'))}")
     return verdict.exit_code
 
 
@@ -184,7 +184,7 @@ def _conclude_sweep(run: RunPaths, fmt: str, rule: Rule | None) -> int:
     else:
         print(render_sweep_table(table, fmt), end="")
     if fmt == "text":
-        print(f"\nreport: {run.root / 'report.html'}")
+        print(f"\nreport: {one_line(str(run.root / 'report.html'))}")
     return table.exit_code
 
 

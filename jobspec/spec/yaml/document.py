@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
@@ -52,6 +53,13 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a pipe as `<(command)` gives it; one into which nobody writes is empty."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    os.set_blocking(descriptor, True)
+    return descriptor
+
+
 def read_text(path: FilePath, kind: Kind) -> str:
     """The text of a file, without a byte order mark.
 
@@ -59,7 +67,7 @@ def read_text(path: FilePath, kind: Kind) -> str:
     """
     name, word = str(path), WORDS[kind]
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_without_waiting) as file:
             raw = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise fail("spec.file", "there is no such file", fix=_files_there(path), file=name) from None

@@ -134,3 +134,17 @@ def test_two_names_that_hold_the_secret_stay_two_files(tmp_path: Path) -> None:
     places = [_renamed(tmp_path, path.name, redactor)[0] for path in sorted(tmp_path.iterdir())]
     assert sorted(path.read_text() for path in places) == ["one", "two"]
     assert token not in " ".join(path.name for path in tmp_path.iterdir())
+
+
+@pytest.mark.timeout(60)  # a search that tries every way for each star does not end
+def test_many_stars_are_matched_in_one_way() -> None:
+    assert not matcher("*a" * 20 + "*b").match("a" * 200)
+    assert matcher("*a" * 20 + "*b").match("a" * 200 + "b")
+    assert not matcher("**/" * 20 + "b").match("a/" * 40 + "c")
+
+
+def test_a_disk_that_fails_is_told_and_a_file_that_vanished_is_not(tree: Path) -> None:
+    (tree.parent / "artifacts").write_text("in the way")
+    got = collect(["*.log"], folders(tree), tree.parent / "artifacts", NOTHING, max_bytes=99, deadline_s=9)
+    assert got.to_json(tree.parent, "n")["failed"] == [f"`{tree}/a.log`: File exists"]
+    assert (got.truncated, got.fix) == (False, "")
