@@ -123,9 +123,9 @@ def of_front(front: Front, named: Sequence[Process] = (), view: Optional[View] =
     op = f"`{front.op}`{sizes}, number {front.number} of group `{front.group}`"
     frame = _own(front.frames)
     where = f" at {frame}" if frame else ""
+    asked = _have(front.waiting)
     if front.absent:
-        who = f"{ranks(front.absent)} {'has' if len(front.absent) == 1 else 'have'}"
-        what = f"{who} not come to the collective {op}, which {ranks(front.waiting)} have asked for{where}"
+        what = f"{_have(front.absent)} not come to the collective {op}, which {asked} asked for{where}"
         doing = _named("collective-absent", named, view) if named and view is not None else None
         if doing is not None:
             return replace(doing, what=f"{what}: {doing.what}")
@@ -134,7 +134,7 @@ def of_front(front: Front, named: Sequence[Process] = (), view: Optional[View] =
             "collective-absent", what, _unseen(front), fix, blocked=True, named=tuple(named), frame=frame
         )
     said = "; ".join(f"rank {rank} has asked for `{text}`" for rank, text in front.other[:SHOWN])
-    what = f"the ranks disagree at {op}: {ranks(front.waiting)} have asked for it{where}, but {said}"
+    what = f"the ranks disagree at {op}: {asked} asked for it{where}, but {said}"
     fix = "make all ranks take the same branch with the same sizes before this call"
     frame = _own(front.others_frames) or frame
     even = len(front.other) >= len(front.waiting)
@@ -142,6 +142,10 @@ def of_front(front: Front, named: Sequence[Process] = (), view: Optional[View] =
     return Explanation(
         "collective-differs", what, _unseen(front), fix, blocked=False, named=blamed, frame=frame
     )
+
+
+def _have(numbers: Sequence[int]) -> str:
+    return f"{ranks(numbers)} {'has' if len(numbers) == 1 else 'have'}"
 
 
 def _own(frames: Sequence[Frame]) -> Optional[Frame]:
