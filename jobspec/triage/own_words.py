@@ -24,10 +24,11 @@ _RAISED = re.compile(r"(?:^|[ :])((?:[A-Za-z_]\w*\.)*_?[A-Z]\w*)(?::\s+(\S.*?))?
 # A logger's head may hold colons and words that look like an exception's name: its name comes behind them.
 _LOGGED = re.compile(r"(?:^|[ :])((?:[A-Za-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception))(?::\s+(\S.*?))?:?\s*$")
 # Their message stands below: all of it, and (`FIELDS`) the fields that are refused.
-GOES_ON = re.compile(r"(?:Error|Exception|BackendCompilerFailed: .* raised):$")
+GOES_ON = re.compile(r"(?:Error|Exception|BackendCompilerFailed: .* raised):$|Config name is missing\.$")
 _COMPILER = re.compile(r"(\S*BackendCompilerFailed): ")  # what it wraps stands behind it
 FIELDS = re.compile(r"\b\d+ validation errors? for \S+$")
 _STATE_DICT = re.compile(r"Error\(s\) in loading state_dict for \S+:$")  # the keys stand below
+_NCCL, _LAST = re.compile(r"\bNCCL error in: \S+:\d+, "), "Last error:"  # what NCCL knows stands below
 _KEYS = re.compile(r"\s*(?:(?:Missing|Unexpected) key\(s\) in state_dict|size mismatch for) ?")
 # Frames that show a model at work, so one that is built, whatever lines stand above.
 _AT_WORK = re.compile(
@@ -112,9 +113,13 @@ def exception_in(text: str, above: Traceback) -> Raised | None:
 
 def with_message(text: str, below: Iterable[str]) -> str:
     """The text; of an exception whose message stands below it (`RuntimeError:`, `1 validation error for X`)
-    with its first words, of weights that do not fit with their keys."""
+    with its first words, of weights that do not fit with their keys, of NCCL with its last error."""
     if _STATE_DICT.search(text):
         words = [line.strip() for line in below if _KEYS.match(line)]
+    elif _NCCL.search(text):
+        words = list(below)
+        last = words.index(_LAST) + 1 if _LAST in words else len(words)
+        return f"{text} {_LAST} {words[last].strip()}" if words[last:] and words[last].strip() else text
     else:
         count = 1 if GOES_ON.search(text) else 2 if FIELDS.search(text) else 0
         words = [line.strip() for line in below if re.search(r"\w", line)][:count]

@@ -35,6 +35,15 @@ SAVE_LAST = (
     " before it ends: they show whether the ranks wait for each other in the save, or for a file"
 )
 
+# The first use of NCCL in an engine; nothing of the set-up stands between it and the weights.
+NCCL_BEGAN = re.compile(r"\bpynccl\.py:\d+\] vLLM is using nccl\b")
+NCCL_LAST = (
+    "inferred: the engine's workers wait for each other in their first NCCL communication. Try"
+    " `NCCL_P2P_DISABLE=1` and `--disable-custom-all-reduce`; where that helps, suspect peer-to-peer between"
+    " the GPUs (IOMMU, ACS, driver) and tell the admins. Else `NCCL_DEBUG=INFO` and stacks (`py-spy dump`) of"
+    " all workers"
+)
+
 # A save whose end is logged as well. SkyRL says `Finished` of one that failed, too.
 SAVE = re.compile(r"\bStarted: '(?:\w+_)?save_|\bsaving checkpoint at iteration\b")
 SAVE_ENDED = re.compile(r"\bFinished: '(?:\w+_)?save_")
@@ -106,7 +115,7 @@ def with_silence(end: Match, works: Mapping[str, Work]) -> Match | None:
         place="",
         title=f"nothing shows work for {silence.span} before the end",
         why=_why(end, silence),
-        fix=SAVE_LAST if SAVE_BEGAN.search(silence.last.text) else FIX,
+        fix=_fix(silence.last.text),
         source="",
     )
 
@@ -199,8 +208,15 @@ def _silence(end: Match, works: Mapping[str, Work]) -> Silence | None:
         slurm -= heard  # after the last line of any kind
     usual = max(works[file].longest, 300.0)
     zones = ZONES_S if dated else (*ZONES_S, *(DAY_S - zone for zone in ZONES_S))
-    doubtful = any(-60 <= slurm - zone <= usual for zone in zones)
+    doubtful = any(-60 <= slurm - zone <= usual for zone in zones) and works[file].waited < LEAST_GUESSED_S
     return Silence(file, last, works[file], slurm, doubtful)
+
+
+def _fix(text: str) -> str:
+    """The advice by the line at which the run stood still."""
+    if SAVE_BEGAN.search(text):
+        return SAVE_LAST
+    return NCCL_LAST if NCCL_BEGAN.search(text) else FIX
 
 
 def _why(end: Match, silence: Silence) -> str:

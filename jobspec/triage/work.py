@@ -54,6 +54,8 @@ _IDLE = re.compile(
     r"|shut(?:ting)? ?down|terminat|throughput"
 )
 
+_DIGITS = re.compile(r"[\d.]+|\s+")
+_PASSED = re.compile(r"(?<![\w.:-])(\d+(?:\.\d+)?) ?(?:s|secs?|seconds)\b")
 _WAITS = re.compile(r"(?i)\bwait(?:s|ing)?\b(?!: *\d)|\bretry(?:ing)?\b")
 # Lines without a time that show no more than that a program lives, or ends, or stand below another one.
 _MUTE = re.compile(
@@ -107,6 +109,7 @@ class Work:
     untimed: int = 0
     waits: Sign | None = None
     wrote: Sign | None = None  # see `_word`
+    waited: float = 0.0  # seconds that pass from line to line of a program that says that it waits
     parted: bool = False  # that line says that the program was asked to end
     dateless: bool = False  # its times count from some midnight
 
@@ -139,6 +142,7 @@ class Work:
     def end(self, lines: Sequence[bytes], number: int, latest: float) -> None:
         """Take the last lines of the attempt; `number` is that of the line after them."""
         below: float | None = None
+        shapes = dict[str, float]()  # of lines that say again that the program waits: the last one's seconds
         for back, line in enumerate(reversed(lines[-TAIL_LINES:]), 1):
             shown = clean(line[:TEXT_CHARS].decode("utf-8", "replace"))
             text = shown.strip()
@@ -149,7 +153,12 @@ class Work:
                 self._word(Sign(number - back, text, time), below, mute=_MUTE.search(shown) is not None)
             below = time or below
             if time is None:
-                self.untimed += 1
+                shape = _DIGITS.sub("", text)
+                self.untimed += shape not in shapes
+                if _WAITS.search(text):
+                    passed = _PASSED.search(text)
+                    seconds = float(passed[1]) if passed is not None else 0.0
+                    self.waited = max(self.waited, shapes.setdefault(shape, seconds) - seconds)
                 continue
             if self.until is None:
                 self.until, self.parted = time, _PARTING.search(text) is not None

@@ -51,7 +51,7 @@ def test_engine_that_was_killed() -> None:
     ("line", "cause"),
     [
         ("CUDA error: out of memory", "gpu.out-of-memory"),
-        ("RuntimeError: NCCL error: unhandled cuda error", "effect.exception"),
+        ("RuntimeError: NCCL error: unhandled cuda error", "network.nccl"),
     ],
 )
 def test_what_the_engine_died_of_comes_first(line: str, cause: str) -> None:
