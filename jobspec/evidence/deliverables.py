@@ -13,6 +13,7 @@ from dataclasses import replace
 from jobspec.evidence.evidence import GOOD, Attempt, CommandResult, Event, Evidence, RanCode
 from jobspec.evidence.import_lines import is_local, place_of
 from jobspec.finding import JobspecError
+from jobspec.metrics.names import ending_in
 from jobspec.metrics.requirements import Outcome, evaluate, parse_requirement
 from jobspec.plan import ImportProof, Plan, RepoPlan
 from jobspec.verdict import IMPORT_PROOF, VOID, Deliverable, EvidenceItem, Status
@@ -105,6 +106,9 @@ def not_found(evidence: Evidence, metric: str) -> str:
         return f"`{metric}` was not found: {files} no metric that jobspec can read"
     if metric in table.metrics:
         return f"no value of `{metric}` names its step: {files} no step beside it"
+    ends = ending_in(metric, table.metrics)
+    if len(ends) > 1:
+        return f"`{metric}` was not found; {len(ends)} metrics end in it: {_first(ends)}; ask for one of them"
     close = did_you_mean(metric, table.metrics)
     text = f"`{metric}` was not found: {files} {_first(table.metrics)}"
     return f"{text}; {close}" if close else text

@@ -89,7 +89,8 @@ def plain_name(metric: str) -> str:
 
 
 def logged_name(asked: str, logged: Iterable[str], any_family: bool = True) -> str:
-    """The logged metric that is the asked one: itself, under a tracker's prefix, or by another usual name.
+    """The logged metric that is the asked one: itself, under a tracker's prefix, by another usual name, or
+    the only one whose last parts are that name.
 
     Empty where none is. Without `any_family`, names that other frameworks write do not count.
     """
@@ -99,7 +100,13 @@ def logged_name(asked: str, logged: Iterable[str], any_family: bool = True) -> s
     same = next((name for name in known if plain_name(name) == plain_name(asked)), "")
     group = next((group for group in LIKELY.values() if asked in group), ())
     usual = (name for name in group if any_family or _family(name) == _family(asked))
-    return same or next((name for name in usual if name in known), "")
+    ends = ending_in(asked, known) if any_family else []
+    return same or next((name for name in usual if name in known), ends[0] if len(ends) == 1 else "")
+
+
+def ending_in(asked: str, logged: Iterable[str]) -> list[str]:
+    """Logged metrics whose last parts are the asked name: `rollout/raw_reward` for `raw_reward`."""
+    return [name for name in dict.fromkeys(logged) if name.endswith(f"/{asked}")]
 
 
 def _family(name: str) -> str:

@@ -219,6 +219,63 @@ def test_checkpoint_is_judged_by_its_files(
     assert verdict.result is not Result.PASS
 
 
+ALL_STATE = ("adapter_model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth")
+BEGAN, WENT_ON = "***** Running training *****", "  Continuing training from global step 2"
+
+
+def two_processes(folder: Path, *names: str, second: tuple[str, ...] = (WENT_ON,)) -> None:
+    checkpoint(folder, 2, *names)
+    checkpoint(folder, 4, *names)
+    (folder / "1.log").write_text("\n".join((BEGAN, str(logged(1)), str(logged(2)), "")))
+    (folder / "2.log").write_text("\n".join((BEGAN, *second, str(logged(3)), str(logged(4)), "")))
+
+
+@pytest.mark.parametrize(
+    "line", (WENT_ON, "  Resuming training from checkpoint with epoch 0 and global step 2")
+)
+def test_second_process_that_goes_on_from_all_state_is_a_resume(line: str, tmp_path: Path) -> None:
+    two_processes(tmp_path, *ALL_STATE, second=(line,))
+    resume = item(judged(tmp_path, level="checkpoint", steps=4)[1], "Resume")
+    assert (resume.status, resume.reason) == (
+        Status.PASS,
+        "a second process went on from step 2, and saved step 4",
+    )
+    verdict = judged(tmp_path, level="checkpoint", steps=4)[1]
+    assert any("were loaded is inferred" in text for text in verdict.limitations)
+
+
+@pytest.mark.parametrize("lack", ("optimizer", "scheduler", "rng_state"))
+def test_resume_without_a_file_of_its_state_is_not_shown(lack: str, tmp_path: Path) -> None:
+    two_processes(tmp_path, *(name for name in ALL_STATE if lack not in name))
+    resume = item(judged(tmp_path, level="checkpoint", steps=4)[1], "Resume")
+    assert resume.status is Status.BLOCKED
+    assert f"the {lack.replace('rng_', 'random ')} in `" in resume.reason
+
+
+@pytest.mark.parametrize(
+    ("second", "steps", "reason"),
+    [
+        ((), 4, "TRL's own output does not name"),
+        (("  Continuing training from global step 3",), 4, "the checkpoint of step 3"),
+        ((WENT_ON, "Didn't find an RNG file, if you are resuming a training"), 4, "TRL's own output"),
+        ((WENT_ON,), 9, "train steps up to 9"),
+    ],
+)
+def test_resume_that_the_files_do_not_show(
+    second: tuple[str, ...], steps: int, reason: str, tmp_path: Path
+) -> None:
+    two_processes(tmp_path, *ALL_STATE, second=second)
+    resume = item(judged(tmp_path, level="checkpoint", steps=steps)[1], "Resume")
+    assert resume.status is Status.BLOCKED and reason in resume.reason
+
+
+def test_only_process_is_no_second_one(tmp_path: Path) -> None:
+    two_processes(tmp_path, *ALL_STATE)
+    (tmp_path / "1.log").unlink()
+    resume = item(judged(tmp_path, level="checkpoint", steps=4)[1], "Resume")
+    assert resume.status is Status.BLOCKED and "a process before the one" in resume.reason
+
+
 # -- a metric that is not there ----------------------------------------------------------------------
 
 
@@ -247,3 +304,20 @@ def test_lacking_required_metric_blocks_but_a_failed_one_fails(tmp_path: Path) -
         (("max(scor) > 1", "max(reward) > 9"), Result.FAIL), (("max(train/reward) > 0",), Result.PASS),
     ):  # fmt: skip
         assert judged(tmp_path, "command", "run", "", *requirements)[1].result is result, requirements
+
+
+def test_only_metric_that_ends_in_the_asked_name_is_judged(tmp_path: Path) -> None:
+    rows = [{"step": step, "rollout/raw_reward": step / 10} for step in range(1, 41)]
+    (tmp_path / "m.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    verdict = judged(tmp_path, "command", "run", "raw_reward", "max(raw_reward) > 3.5")[1]
+    assert verdict.result is Result.PASS
+    assert any("`rollout/raw_reward` was judged in its place" in text for text in verdict.limitations)
+
+
+def test_several_metrics_that_end_in_the_asked_name_are_named(tmp_path: Path) -> None:
+    rows = [{"step": step, "a/raw_reward": step / 10, "b/raw_reward": 0.1} for step in range(1, 41)]
+    (tmp_path / "m.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    for learning, requirements in (("raw_reward", ()), ("", ("max(raw_reward) > 3.5",))):
+        verdict = judged(tmp_path, "command", "run", learning, *requirements)[1]
+        assert verdict.result is Result.BLOCKED
+        assert "2 metrics end in it: `a/raw_reward`, `b/raw_reward`" in verdict.reason

@@ -28,6 +28,17 @@ ISOLATE = (
     "run again with `policy.megatron_cfg.sequence_parallel=false`, then `apply_rope_fusion=false`, shorter "
     "sequences, and vLLM as the generator; then the Bridge's parity tests of logits, import and export"
 )
+
+
+def give(metric: str) -> str:
+    """The step where no file shows the metric."""
+    return (
+        f"put the tracker's files of this run beside its log: they hold `{metric}`, which NeMo-RL's console"
+        " does not print (`logger.log_dir` with TensorBoard's events, or the folder of W&B or MLflow); where"
+        " no tracker was on, run again with `logger.tensorboard_enabled=true`"
+    )
+
+
 GRADIENT, MASKED = "train/grad_norm", "train/num_masked_seqs_by_logprob_error"
 
 
@@ -89,7 +100,8 @@ def _conditions(run: VariantRun, outcomes: list[Outcome]) -> Iterator[Answer]:
             answer = (
                 run.failed(outcome.reason, items) if outcome.logged else run.unseen(outcome.reason, items)
             )
-            yield replace(answer, fix=ISOLATE if outcome.check.metric == PROB_ERROR else "")
+            of_log_probs = ISOLATE if outcome.check.metric == PROB_ERROR else ""
+            yield replace(answer, fix=of_log_probs if outcome.logged else give(outcome.check.metric))
 
 
 def _table(run: VariantRun) -> Iterator[Answer]:

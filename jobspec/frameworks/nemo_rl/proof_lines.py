@@ -102,6 +102,12 @@ GENERAL = (
         r"Using default megatron checkpoint dir: (\S+)",
         "Using default megatron checkpoint dir",
     ),
+    _proof(  # Megatron-Bridge saves what it imports as iteration 0; the trainer saves in a step's folder
+        "imported",
+        "a save of imported weights",
+        r"successfully saved checkpoint from iteration\s+0 to (?!\S*step_\d+/)(\S+)",
+        "successfully saved checkpoint",
+    ),
     _proof(
         "skipped-import",
         "a skipped import",

@@ -38,6 +38,7 @@ def judge_hf_import(runs: Sequence[VariantRun]) -> Iterator[Deliverable]:
 
 def _hf_import(run: VariantRun) -> Answer:
     used, built = run.lines.get("conversion", ()), run.lines.get("built", ())
+    used = used or (run.lines.get("imported", ()) if run.foreign else ())
     if not used or not built:
         return run.unseen("the log does not show an import of weights")
     if not run.foreign and not any(line.groups[0].endswith(OWN_FOLDER) for line in used):

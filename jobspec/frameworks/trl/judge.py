@@ -13,13 +13,13 @@ from jobspec.frameworks.shared.metric_deliverables import (
     row_item,
     training_deliverable,
 )
+from jobspec.frameworks.trl.found_resume import STATE, judge_found
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 from jobspec.words import one_of
 
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
 
-STATE = "trainer_state.json"
 # Source: transformers `trainer.py`; DeepSpeed and FSDP save the optimizer in folders of their own.
 PARTS = {
     "weights": re.compile(
@@ -90,10 +90,7 @@ def judge_resume(evidence: Evidence) -> Deliverable:
     steps = table.series("resume/from_step")
     if not steps:
         if evidence.foreign:
-            reason = (
-                "not shown: that a process went on with the saved optimizer and random state, which TRL's own"
-            )
-            return Deliverable(RESUME, Status.BLOCKED, reason=f"{reason} output does not name")
+            return judge_found(evidence)
         return Deliverable(
             RESUME, Status.FAIL, reason="no process reported that it continued from a checkpoint"
         )

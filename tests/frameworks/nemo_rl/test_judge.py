@@ -275,6 +275,17 @@ def test_existing_conversion_is_no_import(healthy: Path) -> None:
     assert status(judged(healthy), "HF import") is Status.PASS
 
 
+def test_saved_import_is_one_without_the_line_of_its_folder(healthy: Path) -> None:
+    text = "\n".join(line for line in section("A").splitlines() if "Using default megatron" not in line)
+    write(healthy, text + "\n")
+    assert status(judged(healthy), "HF import") is Status.BLOCKED
+    saved = f"{WORKER}  successfully saved checkpoint from iteration       0 to"
+    write(healthy, f"{saved} /ckpts/tmp_step_2/policy/weights [ t 1/1, p 1/1 ]\n{text}\n")
+    assert status(judged(healthy), "HF import") is Status.BLOCKED
+    write(healthy, f"{saved} /hf/nemo_rl/Qwen/Qwen2.5-0.5B [ t 1/1, p 1/1 ]\n{text}\n")
+    assert status(judged(healthy), "HF import") is Status.PASS
+
+
 # -- LoRA, checkpoints, resume -----------------------------------------------------------------------
 
 
