@@ -63,4 +63,4 @@ def test_two_nodes_charliecloud_alice(lab: Lab, need_runtime) -> None:  # type: 
     code, report = lab.report("last", user="alice")
     assert code == 0
     assert report["result"] == "Pass"
-    assert {path.suffix for path in run_dir.glob("report.*")} == {".txt", ".md", ".json", ".html"}
+    assert {path.suffix for path in run_dir.glob("report.*")} == {".txt", ".md", ".json", ".html", ".log"}

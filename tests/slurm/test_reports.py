@@ -42,7 +42,7 @@ def test_the_job_leaves_its_verdict(lab: Lab, need_runtime, runtime: str, score:
     report = written(run["run_dir"])
     assert (report["result"], report["run"]["scheduler"]["state"]) == (result, "")
     assert any("how Slurm saw the job end is not recorded" in line for line in report["limitations"])
-    assert lab.job_state(run["job_id"]) == ("COMPLETED", "0:0")
+    assert lab.await_end(run["job_id"]) == ("COMPLETED", "0:0")  # accounting comes late
     assert lab.status(run["run_id"])["verdict"] == result
     assert written(run["run_dir"])["run"]["scheduler"]["state"] == "COMPLETED"
 
@@ -83,7 +83,7 @@ def test_nodes_that_do_not_see_the_installation_leave_the_reports_to_the_next_st
     run = json.loads(done.stdout)
     assert "python=/tmp/jobspec-of-ctl/bin/python" in (Path(run["run_dir"]) / "job.sbatch").read_text()
     await_empty_queue(lab)
-    assert lab.job_state(run["job_id"]) == ("COMPLETED", "0:0")
+    assert lab.await_end(run["job_id"]) == ("COMPLETED", "0:0")  # accounting comes late
     assert not [path.name for path in Path(run["run_dir"]).glob("report*")]
     assert lab.status(run["run_id"])["verdict"] == "Pass"
     assert written(run["run_dir"])["result"] == "Pass"

@@ -85,4 +85,4 @@ def test_folder_that_nodes_do_not_see_fails_the_check(lab: Lab, tmp_shared: Path
     done = lab.jobspec("cluster", "check", "--cluster-file", profile, "--timeout", "60", timeout=120)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-    assert "shared" in done.stderr
+    assert "share the runs folder with the nodes" in done.stderr

@@ -228,7 +228,7 @@ def test_command_whose_log_cannot_be_closed_keeps_its_exit_code(tmp_path: Path) 
     task._file.close()
     task._file = Full()  # type: ignore[assignment]
     assert task.finish().exit_code == 7
-    assert task.problem == "Disk quota exceeded"
+    assert task.problem == "the quota of space or of files is used up (Disk quota exceeded)"
 
 
 def test_script_is_not_started_after_the_signal_to_end(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 
 from jobspec.runtime.stalls import flight, recorders
@@ -19,8 +20,9 @@ def test_only_who_reads_its_pipe_is_asked(tmp_path: Path) -> None:
     os.set_blocking(pipe, True)
 
     def monitor() -> None:
-        if os.read(pipe, 10):
-            (tmp_path / "trace_rank_1").write_bytes(DUMP.read_bytes())
+        while not os.read(pipe, 10):  # nobody has opened it yet
+            time.sleep(0.01)
+        (tmp_path / "trace_rank_1").write_bytes(DUMP.read_bytes())
 
     thread = threading.Thread(target=monitor)
     thread.start()
