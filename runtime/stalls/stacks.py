@@ -74,7 +74,7 @@ class Process:
         node = f" on `{self.node}`" if self.node else ""
         if self.rank:
             return f"rank {self.rank}{node}" + (f", pid {self.pid}" if self.pid else "")
-        of_rank = f", started by rank {self.facts['of_rank']}" if self.facts.get("of_rank") else ""
+        of_rank = f" (started by rank {self.facts['of_rank']})" if self.facts.get("of_rank") else ""
         return f"pid {self.pid}{node}{of_rank}" if self.pid else self.source or "the process"
 
 
