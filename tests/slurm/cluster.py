@@ -289,7 +289,7 @@ class Cluster:
         else:
             programs.mkdir()
             for name in ("srun", "enroot"):
-                _write(programs / name, f'#!/bin/sh\nexec /usr/bin/python3 {STAND_IN} {name} "$@"\n', 0o755)
+                _write(programs / name, f'#!/bin/bash\nexec /usr/bin/python3 {STAND_IN} {name} "$@"\n', 0o755)
         _write(self.lab / "etc/programs", f"{real / 'bin' if real else programs}\n")
 
     def _spawn(self, node: str) -> None:
