@@ -40,6 +40,8 @@ _AGAIN = (408, 425, 429, 500, 502, 503, 504)
 _EXPIRED = (400, 401, 403, 404, 410)
 _STOOD_STILL = (TimeoutError, socket.timeout)  # one class from Python 3.10 on
 _RATE = re.compile(r"\bt=(\d+)")
+_TOKEN = re.compile(r"[!-~]+\Z")
+_NO_ADDRESS = "the hub sends us to a place that is no web address"
 
 
 class RefusedError(Exception):
@@ -146,7 +148,7 @@ class HubClient:
                 return answer
             answer.read(1 << 20)
             if status in _MOVED and answer.headers.get("Location"):
-                here = urljoin(here, answer.headers["Location"])
+                here = _onward(here, answer.headers["Location"])
                 continue
             if by_heart and status in _EXPIRED:
                 self._direct.pop(url, None)
@@ -160,12 +162,14 @@ class HubClient:
     def _send(self, url: str, first: Optional[int], last: int) -> HTTPResponse:
         place = urlsplit(url)
         if place.scheme not in ("http", "https") or not place.hostname:
-            raise HTTPException("the hub sends us to a place that is no web address")
+            raise HTTPException(_NO_ADDRESS)
         headers = {"Accept-Encoding": "identity", "User-Agent": "jobspec"}
         if first is not None:
             headers["Range"] = f"bytes={first}-{last}"
         own = urlsplit(self.settings.endpoint)
         if self.settings.token and (place.scheme, place.netloc) == (own.scheme, own.netloc):
+            if not _TOKEN.match(self.settings.token):  # http.client's own refusal would quote it
+                raise _no_token(url)
             headers["Authorization"] = f"Bearer {self.settings.token}"
         proxy = self._proxy(place) if place.scheme == "http" else ""
         if proxy:  # of https the tunnel's own request has them
@@ -270,6 +274,15 @@ def _target(place: SplitResult) -> str:
     return (place.path or "/") + (f"?{place.query}" if place.query else "")
 
 
+def _onward(here: str, location: str) -> str:
+    """Where an answer sends us. Raises: HTTPException for what is no address."""
+    with contextlib.suppress(ValueError):
+        there = urljoin(here, location)
+        if urlsplit(there).port != 0 and there.isascii():
+            return there
+    raise HTTPException(_NO_ADDRESS)
+
+
 def _proxy_place(proxy: str) -> SplitResult:
     return urlsplit(proxy if "//" in proxy else f"http://{proxy}")
 
@@ -326,6 +339,11 @@ def _no(url: str, status: int, headers: HTTPMessage, with_token: bool) -> Jobspe
         fix = "correct the id, or export `HF_TOKEN` of an account that sees it"
         return fail("stage.hub-absent", f"the hub has no `{url}`", why, fix, file=url)
     return fail("stage.hub-refused", f"the hub does not give `{url}`", why, "", file=url)
+
+
+def _no_token(url: str) -> JobspecError:
+    why = "it has a blank, a line break or a letter that no token has"
+    return fail("stage.hub-denied", f"`{TOKEN}` is no token", why, "export the token alone", file=url)
 
 
 def _given_up(url: str, problem: Exception, count: int, position: int, settings: Settings) -> JobspecError:

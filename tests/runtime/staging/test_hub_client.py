@@ -171,7 +171,31 @@ def test_unknown_certificate_is_told_at_once(certificate: tuple[str, str], tmp_p
         lab.close()
 
 
-@pytest.mark.parametrize("place", ["file:///etc", "ftp://127.0.0.1", "javascript:x"])
+@pytest.mark.parametrize("token", ["hf_first\nhf_second", "hf_first hf_second", "hf_first\u2026"])
+def test_token_that_no_header_takes_is_told_and_not_shown(token: str) -> None:
+    lab = HubLab(FILES)
+    try:
+        client = HubClient(Settings.of({"HF_ENDPOINT": lab.url, "HF_TOKEN": token}))
+        with pytest.raises(JobspecError) as caught:
+            list_hub(client, ITEM)
+        (found,) = caught.value.findings
+        assert (found.rule, found.what) == ("stage.hub-denied", "`HF_TOKEN` is no token")
+        assert "hf_" not in found.text() and lab.seen == []
+    finally:
+        lab.close()
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "file:///etc",
+        "ftp://127.0.0.1",
+        "javascript:x",
+        "http://127.0.0.1:99999",
+        "http://[::1",
+        "http://\u00e9",
+    ],
+)
 def test_hub_that_sends_elsewhere_than_the_web_is_not_followed(place: str) -> None:
     lab = HubLab(FILES, elsewhere=place)
     try:
