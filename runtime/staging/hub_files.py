@@ -80,7 +80,7 @@ def _ask(client: HubClient, item: StagePlan) -> Tuple[str, List[Row]]:
             raise ValueError(f"commit {commit[:50]!r}")
         if _COMMIT.match(item.revision) and commit != item.revision:
             raise ValueError(f"commit {commit}, asked for {item.revision}")
-    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as problem:
         fix = "look at `HF_ENDPOINT`, and at a proxy between"
         why = f"{type(problem).__name__}: {problem}"
         raise fail(
@@ -98,6 +98,7 @@ def _row(sibling: Mapping[str, Any]) -> Row:
 
 def _checked(row: Row) -> Row:
     name, size, algorithm, digest = row
+    name.encode("utf-8")  # half of a surrogate pair has no address
     if any(part in ("", ".", "..") for part in name.split("/")) or "\\" in name or "\0" in name:
         raise ValueError(f"a file named {name[:200]!r}")
     if size < 0 or not _HASHES[algorithm].match(digest):

@@ -21,6 +21,8 @@ from jobspec.runtime.staging.listing_checks import check_listing
 from jobspec.runtime.staging.transfer import Limits
 
 T = TypeVar("T")
+_MOUNT = "look at that mount on this node; a mount whose server is gone hangs like this"
+_HUB = "give staging more time; `paused` and `restarted` in events.jsonl say what held it up"
 
 
 def make_home(node_local: str) -> str:
@@ -38,10 +40,10 @@ def listed(
     left_s = max(0.0, limits.deadline - time.monotonic())
     try:
         if item.from_hub and files is not None:  # it watches itself, and may have to wait as the hub asks
-            listing, faults = _guarded(lambda: _read_hub(item, node_local, files), left_s, item.repo_id)
+            listing, faults = _guarded(lambda: _read_hub(item, node_local, files), left_s, item.repo_id, _HUB)
         else:
             seconds = min(limits.stall_s, left_s)
-            listing, faults = _guarded(lambda: _read_source(item), seconds, item.source)
+            listing, faults = _guarded(lambda: _read_source(item), seconds, item.source, _MOUNT)
     except JobspecError as problem:
         findings.extend(problem.findings)
         return Listing(item.source, ())
@@ -75,7 +77,7 @@ def _read_hub(item: StagePlan, node_local: str, files: HubFiles) -> Tuple[Listin
     return listing, check_listing(listing, item.kind, item.require, item.allow, item.ignore, read)
 
 
-def _guarded(call: Callable[[], T], seconds: float, path: str) -> T:
+def _guarded(call: Callable[[], T], seconds: float, path: str, fix: str) -> T:
     """`call()` in a thread that is left behind when it hangs, as a stat on a dead mount does."""
     out: "queue.SimpleQueue[Tuple[bool, Any]]" = queue.SimpleQueue()
 
@@ -91,7 +93,6 @@ def _guarded(call: Callable[[], T], seconds: float, path: str) -> T:
     try:
         good, value = out.get(timeout=seconds)
     except queue.Empty:
-        fix = "look at that mount on this node; a mount whose server is gone hangs like this"
         raise fail(
             "stage.stalled", f"`{path}` does not answer for {seconds:.0f} s", "", fix, file=path
         ) from None

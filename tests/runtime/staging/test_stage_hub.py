@@ -225,6 +225,16 @@ def test_rate_limit_is_waited_out_as_the_hub_asks(serve: Callable[..., HubLab], 
     assert run.told("paused")[0]["why"] == "the hub answered 429"
 
 
+def test_hub_that_has_us_wait_beyond_the_deadline_is_no_dead_mount(
+    serve: Callable[..., HubLab], tmp_path: Path
+) -> None:
+    files = HubFiles(HubClient(Settings.of({"HF_ENDPOINT": serve(refuse=1, retry_after="60").url})))
+    result = items.run([wanted()], str(tmp_path), lambda event, data: None, 1.0, files=files)
+    assert rules(result) == ["stage.stalled"]
+    assert "`acme/tiny` does not answer for 1 s" in result.findings[0].what
+    assert "paused" in result.findings[0].fix and "mount" not in result.findings[0].fix
+
+
 def test_rate_limit_tells_by_its_own_header_when_it_ends(
     serve: Callable[..., HubLab], tmp_path: Path
 ) -> None:
@@ -356,6 +366,8 @@ def test_missing_shard_is_told_before_the_first_byte(serve: Callable[..., HubLab
         lambda data: data["siblings"][0].update(rfilename="../../outside"),
         lambda data: data["siblings"][0].update(rfilename="/etc/passwd"),
         lambda data: data["siblings"][0].update(blobId="../../x", lfs=None),
+        lambda data: data["siblings"][0].update(rfilename="\ud800"),
+        lambda data: data["siblings"][0].update(size=float("inf"), lfs=None),
         lambda data: data.update(sha="main"),
         lambda data: data.update(sha="1" * 40),
         lambda data: data.pop("siblings"),
