@@ -14,6 +14,7 @@ from typing import Any
 
 from jobspec.finding import Finding, warning
 from jobspec.plan import StagePlan
+from jobspec.planning.far_side import MODEL_TEXTS
 from jobspec.runtime.base.safe_write import write_text
 
 
@@ -66,9 +67,9 @@ def _kept(texts: Mapping[str, str], parent: Path) -> Path | None:
         return None
     digest = hashlib.sha256(repr(sorted(texts.items())).encode(errors="surrogateescape")).hexdigest()
     folder = parent / digest[:24]
-    for name, text in texts.items():
-        if not (folder / name).is_file():
-            write_text(folder / name, text)
+    for name in MODEL_TEXTS:  # of no other name: it would be a path of this machine
+        if name in texts and not (folder / name).is_file():
+            write_text(folder / name, texts[name])
     return folder
 
 

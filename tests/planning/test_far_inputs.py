@@ -13,6 +13,7 @@ from jobspec import pipeline
 from jobspec.finding import Finding, JobspecError
 from jobspec.launchers.access.ssh import SshClient
 from jobspec.planning.digests import file_digest, tree_digest
+from jobspec.planning.far_inputs import answered
 from tests.kits.checkout_kit import write_checkout
 from tests.planning.test_elsewhere import CODE, Sides, pytestmark, server, sides
 from tests.runtime.staging.stage_kit import COMMIT, blob_of, hf_repo, sharded
@@ -136,6 +137,14 @@ def test_one_question_asks_for_checkouts_and_inputs(inputs: Inputs, monkeypatch:
     monkeypatch.setattr(SshClient, "run", counted)
     assert inputs.missing() == {}
     assert len(calls) == 1
+
+
+def test_no_answer_writes_outside_of_the_folder_for_answers(tmp_path: Path) -> None:
+    names = ("config.json", "../../config.json", f"{tmp_path}/else/config.json")
+    answer = {"texts": dict.fromkeys(names, "{}")}
+    (found,) = answered([{"path": "/m"}], [answer], "login", tmp_path / "state").values()
+    assert found.folder is not None
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [found.folder / "config.json"]
 
 
 def test_login_node_that_does_not_answer_is_a_warning_without_checkouts(inputs: Inputs) -> None:
