@@ -165,7 +165,7 @@ def _commit_at_hub(item: StagePlan, env: Mapping[str, str]) -> tuple[str, list[F
     from jobspec.runtime.staging.hub_client import HubClient, Settings
     from jobspec.runtime.staging.hub_files import commit_of
 
-    settings = replace(Settings.of(env, tries=1), stall_s=HUB_DEADLINE_S)
+    settings = replace(Settings.of(env, tries=1), stall_s=HUB_DEADLINE_S, max_pause_s=HUB_DEADLINE_S)
     try:
         return commit_of(HubClient(settings), item.kind, item.repo_id, item.revision), []
     except JobspecError as problem:

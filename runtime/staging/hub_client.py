@@ -63,6 +63,7 @@ class Settings:
     ca_file: str = ""
     tries: int = TRIES
     pause_s: float = 1.0
+    max_pause_s: float = MAX_PAUSE_S
 
     @staticmethod
     def of(env: Mapping[str, str], tries: int = TRIES) -> Settings:
@@ -119,11 +120,12 @@ class HubClient:
 
     def pause(self, seconds: float, why: str) -> None:
         """Let no thread ask for so long."""
-        until = time.monotonic() + min(seconds, MAX_PAUSE_S)
+        seconds = min(seconds, self.settings.max_pause_s)
+        until = time.monotonic() + seconds
         with self._lock:
             longer, self._paused_until = until > self._paused_until, max(until, self._paused_until)
         if longer:
-            self._report("paused", {"why": why, "seconds": round(min(seconds, MAX_PAUSE_S), 1)})
+            self._report("paused", {"why": why, "seconds": round(seconds, 1)})
 
     def _wait_turn(self) -> None:
         while time.monotonic() < self._paused_until:

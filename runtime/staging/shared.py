@@ -19,6 +19,8 @@ from jobspec.runtime.staging.hub_client import HubClient, Settings
 from jobspec.runtime.staging.hub_files import HubFiles, list_hub
 from jobspec.runtime.staging.listing_checks import check_listing
 
+CHECK_PAUSE_S = 10.0  # somebody waits at a terminal, and a node will wait as long as the hub asks
+
 
 @dataclass(frozen=True)
 class Item:
@@ -91,7 +93,8 @@ def _found(item: StagePlan, listing: hfcache.Listing, findings: tuple[Finding, .
 
 def _at_hub(item: StagePlan) -> Item:
     """What the hub has of an item that nodes download, asked as a node will ask. Raises: JobspecError."""
-    files = HubFiles(HubClient(Settings.of(os.environ, tries=2)))
+    settings = replace(Settings.of(os.environ, tries=2), max_pause_s=CHECK_PAUSE_S)
+    files = HubFiles(HubClient(settings))
     listing = list_hub(files.client, item)
     found = check_listing(listing, item.kind, item.require, item.allow, item.ignore, files.read_text)
     # A gated repository shows its listing to everybody, and a file to nobody else.

@@ -80,6 +80,20 @@ def test_commit_that_nobody_knows_ends_the_submission(
     assert "error[stage.hub-unknown]" in told.out + told.err and not (tmp_path / "run").exists()
 
 
+def test_hub_that_has_us_wait_for_long_does_not_hold_up_a_command(
+    lab: HubLab, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobspec.planning.lookups.HUB_DEADLINE_S", 0.1)
+    monkeypatch.setattr("jobspec.runtime.staging.shared.CHECK_PAUSE_S", 0.1)
+    lab.refuse, lab.retry_after = 10**6, "300"
+    assert call(tmp_path, "render", "--out", str(tmp_path / "run")) == 2
+    told = capsys.readouterr()
+    assert "the hub answered 429" in told.out + told.err and len(lab.seen) == 2
+    assert call(tmp_path, "stage", "--check", revision=COMMIT) == 1
+    told = capsys.readouterr()
+    assert "stage.hub-refused" in told.out + told.err and len(lab.seen) == 2 + 3
+
+
 def test_pinned_commit_needs_no_network(lab: HubLab, tmp_path: Path) -> None:
     lab.close()
     assert rendered(tmp_path, revision=COMMIT).stage[0].revision == COMMIT
