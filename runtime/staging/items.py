@@ -21,7 +21,7 @@ import shutil
 import tempfile
 import time
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from jobspec.finding import Finding, JobspecError, stop_on_errors
 from jobspec.plan import StagePlan
@@ -40,7 +40,6 @@ from jobspec.runtime.staging.transfer import Done, Limits, OpenSource, Transfer,
 from jobspec.runtime.staging.work import Work
 
 Report = Callable[[str, Mapping[str, Any]], None]
-T = TypeVar("T")
 
 # No byte for this long means a dead mount, not a slow one: NFS retries every 60 s (nfs(5), timeo=600).
 STALL_S = 180.0
@@ -220,7 +219,7 @@ def _stage(job: _Job, item: StagePlan, listing: Listing, folder: str, exclusive:
             journal.flush()
             path = publish(listing, target, parts, journal) if listing.repo_folder else tidy(listing, target)
             journal.compact()
-            if item.from_hub and moved:  # headers, which had no file to be read from before
+            if item.from_hub:  # headers, which had no file to be read from before
                 here = list_hf(target, listing.commit, item.allow, item.ignore)
                 stop_on_errors(check_listing(here, item.kind, (), item.allow, item.ignore))
         done = True

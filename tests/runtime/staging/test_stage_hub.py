@@ -383,6 +383,14 @@ def test_listing_that_cannot_be_true_is_refused(
     assert Run(lab, tmp_path).rules == ["stage.hub-listing"]
 
 
+def test_header_that_belies_its_file_blocks_each_run(serve: Callable[..., HubLab], tmp_path: Path) -> None:
+    """The hub's hash is right, the file is not: the second run, which downloads nothing, says so as well."""
+    lab = serve({"model.safetensors": safetensors(5000)[:-100]})
+    assert Run(lab, tmp_path).rules == ["stage.corrupt"]
+    again = Run(lab, tmp_path)
+    assert (again.rules, again.result.ready, again.result.bytes) == (["stage.corrupt"], {}, 0)
+
+
 def test_patterns_choose_before_the_download(serve: Callable[..., HubLab], tmp_path: Path) -> None:
     lab = serve()
     run = Run(lab, tmp_path, allow=("*.json",))
