@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING, Dict, Optional, Tuple
 
 from jobspec.finding import Finding, error
+from jobspec.runtime.base.full_disk import refusal
 from jobspec.runtime.staging.hfcache import FileEntry, is_remote
 
 if TYPE_CHECKING:
@@ -64,16 +65,6 @@ def cut_off(entry: FileEntry, position: int) -> Finding:
 
 
 _CAUSES: Dict[int, Tuple[str, str, str]] = {
-    errno.ENOSPC: (
-        "stage.disk-full",
-        "the disk is full",
-        "free space on this node's disk, or set node_local elsewhere",
-    ),
-    errno.EDQUOT: (
-        "stage.disk-full",
-        "the quota is used up",
-        "free space, or set node_local to a folder without quota",
-    ),
     errno.EFBIG: ("stage.file-limit", "the file size limit is reached", "raise `ulimit -f` on the node"),
     errno.EROFS: ("stage.read-only", "the file system is read-only", "set node_local to a writable folder"),
     errno.EACCES: (
@@ -105,8 +96,11 @@ def os_finding(problem: OSError, work: Optional[Work], doing: str, path: str = "
         problem.errno or 0, ("stage.io", "the system refused", "look at `dmesg` on the node")
     )
     name = path or (work.entry.path if work else "") or str(problem.filename or "")
-    if rule == "stage.disk-full" and work:
-        _drop(work.part)
+    full, free = refusal(problem, work.part if work else name)
+    if free:
+        rule, why, fix = "stage.disk-full", full, f"at `node_local` of this node: {free}"
+        if work:
+            _drop(work.part)
     return error(
         rule,
         f"{doing} `{name}` failed: {why}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import tempfile
@@ -88,6 +89,28 @@ def test_disk_full_at_byte(tmp_path: Path, tmpfs: Callable[[str], Path], at: int
     assert not snapshot(disk / "node").exists()
     (disk / "hog").unlink()
     assert content(Path(run(repo, disk / "node").ready["model"])) == files
+
+
+class TakingInodes(Source):
+    """Another program uses up the inodes of `folder` as soon as a byte has been read."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def after(self, entry: FileEntry, view: memoryview) -> None:
+        with contextlib.suppress(OSError):
+            for number in range(1000):
+                (self.folder / f"hog-{number}").touch()
+
+
+@needs_root
+def test_disk_without_inodes_is_told_as_that(tmp_path: Path, tmpfs: Callable[[str], Path]) -> None:
+    repo, disk = hf_repo(tmp_path, sharded(3)), tmpfs("size=64m,nr_inodes=100")
+    result = run(repo, disk / "node", open_source=TakingInodes(disk), lanes=1)
+    (finding,) = result.findings
+    assert finding.rule == "stage.disk-full" and "no inodes are left there" in finding.what
+    assert "df -i" in finding.fix and "node_local" in finding.fix
 
 
 @needs_root
