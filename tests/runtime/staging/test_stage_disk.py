@@ -124,13 +124,11 @@ def told(result: items.StageResult) -> dict[str, Any]:
 
 
 @pytest.fixture
-def public(tmp_path: Path) -> Path:
-    """A folder that another user can get to; pytest's own are private, and so are those of its processes."""
-    top = Path(tempfile.gettempdir())
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.is_relative_to(top) and folder != top:
-            folder.chmod(0o755)
-    return tmp_path
+def public() -> Iterator[Path]:
+    """A folder that another user can get to. Pytest's are private; each session that begins makes them so."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
 
 @needs_root
