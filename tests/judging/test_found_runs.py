@@ -343,6 +343,13 @@ def test_only_metric_that_ends_in_the_asked_name_is_judged(tmp_path: Path) -> No
     assert any("`rollout/raw_reward` was judged in its place" in text for text in verdict.limitations)
 
 
+def test_metric_of_held_out_data_is_not_judged_for_that_of_training(tmp_path: Path) -> None:
+    rows = [{"step": step, "eval/raw_reward": step / 10} for step in range(1, 41)]
+    (tmp_path / "m.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    verdict = judged(tmp_path, "command", "run", "raw_reward", "max(raw_reward) > 3.5")[1]
+    assert verdict.result is Result.BLOCKED and "`raw_reward` was not found" in verdict.reason
+
+
 def test_several_metrics_that_end_in_the_asked_name_are_named(tmp_path: Path) -> None:
     rows = [{"step": step, "a/raw_reward": step / 10, "b/raw_reward": 0.1} for step in range(1, 41)]
     (tmp_path / "m.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
