@@ -65,6 +65,7 @@ GAPS: Mapping[re.Pattern[str], tuple[float, float]] = {
     re.compile(r"(?:^|/)(?:rollout_corr/(?:k3_)?kl|mismatch_(?:k3_)?kl|vllm_kl)$"): (0.0, 0.1),
     re.compile(r"(?:^|/)(?:gen_kl_error|policy_kl_error|js_divergence_error)$"): (0.0, 0.05),
 }
+OF_HELD_OUT = re.compile(r"(?:.*/)?(?:val|eval|test|validation)[-_/]")
 # A score of data that is not trained on, a mean over it: no spread, no best or worst of several answers.
 HELD_OUT = re.compile(
     r"^(?!.*[/_-](?:std|length|time|loss|num_turns|min|max|best|worst|maj)(?:[@/]|$))"
@@ -105,8 +106,13 @@ def logged_name(asked: str, logged: Iterable[str], any_family: bool = True) -> s
 
 
 def ending_in(asked: str, logged: Iterable[str]) -> list[str]:
-    """Logged metrics whose last parts are the asked name: `rollout/raw_reward` for `raw_reward`."""
-    return [name for name in dict.fromkeys(logged) if name.endswith(f"/{asked}")]
+    """Logged metrics whose last parts are the asked name: `rollout/raw_reward` for `raw_reward`.
+
+    Those of data that is not trained on are others.
+    """
+    return [
+        name for name in dict.fromkeys(logged) if name.endswith(f"/{asked}") and not OF_HELD_OUT.match(name)
+    ]
 
 
 def _family(name: str) -> str:

@@ -223,11 +223,15 @@ ALL_STATE = ("adapter_model.safetensors", "optimizer.pt", "scheduler.pt", "rng_s
 BEGAN, WENT_ON = "***** Running training *****", "  Continuing training from global step 2"
 
 
+def saves(step: int) -> str:
+    return f"Saving model checkpoint to /x/out/checkpoint-{step}"
+
+
 def two_processes(folder: Path, *names: str, second: tuple[str, ...] = (WENT_ON,)) -> None:
     checkpoint(folder, 2, *names)
     checkpoint(folder, 4, *names)
-    (folder / "1.log").write_text("\n".join((BEGAN, str(logged(1)), str(logged(2)), "")))
-    (folder / "2.log").write_text("\n".join((BEGAN, *second, str(logged(3)), str(logged(4)), "")))
+    (folder / "1.log").write_text("\n".join((BEGAN, str(logged(1)), str(logged(2)), saves(2), "")))
+    (folder / "2.log").write_text("\n".join((BEGAN, *second, str(logged(3)), str(logged(4)), saves(4), "")))
 
 
 @pytest.mark.parametrize(
@@ -276,6 +280,31 @@ def test_only_process_is_no_second_one(tmp_path: Path) -> None:
     assert resume.status is Status.BLOCKED and "a process before the one" in resume.reason
 
 
+@pytest.mark.parametrize(
+    ("log", "text", "reason"),
+    [
+        ("1.log", BEGAN, "a process before the one"),  # it saved nothing: the checkpoint is a copy
+        ("1.log", f"{BEGAN}\n{saves(4)}", "a process before the one"),
+        ("2.log", f"{BEGAN}\n{WENT_ON}", "a later checkpoint of that process"),
+        ("2.log", f"{BEGAN}\n{WENT_ON}\n{BEGAN}\n{logged(1)}\n{saves(4)}", "a later checkpoint of that"),
+    ],
+)
+def test_save_of_another_process_proves_no_resume(log: str, text: str, reason: str, tmp_path: Path) -> None:
+    two_processes(tmp_path, *ALL_STATE)
+    (tmp_path / log).write_text(f"{text}\n")
+    resume = item(judged(tmp_path, level="checkpoint", steps=4)[1], "Resume")
+    assert resume.status is Status.BLOCKED and reason in resume.reason
+
+
+def test_checkpoint_of_another_run_is_not_what_a_process_went_on_from(tmp_path: Path) -> None:
+    two_processes(tmp_path, *ALL_STATE)
+    state = tmp_path / "out/checkpoint-2/trainer_state.json"
+    history = [{"step": step, "reward": 0.125} for step in (1, 2)]
+    state.write_text(json.dumps({"global_step": 2, "max_steps": 4, "log_history": history}))
+    resume = item(judged(tmp_path, level="checkpoint", steps=4)[1], "Resume")
+    assert resume.status is Status.BLOCKED and "whose history holds that of step 2" in resume.reason
+
+
 # -- a metric that is not there ----------------------------------------------------------------------
 
 
@@ -312,6 +341,13 @@ def test_only_metric_that_ends_in_the_asked_name_is_judged(tmp_path: Path) -> No
     verdict = judged(tmp_path, "command", "run", "raw_reward", "max(raw_reward) > 3.5")[1]
     assert verdict.result is Result.PASS
     assert any("`rollout/raw_reward` was judged in its place" in text for text in verdict.limitations)
+
+
+def test_metric_of_held_out_data_is_not_judged_for_that_of_training(tmp_path: Path) -> None:
+    rows = [{"step": step, "eval/raw_reward": step / 10} for step in range(1, 41)]
+    (tmp_path / "m.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    verdict = judged(tmp_path, "command", "run", "raw_reward", "max(raw_reward) > 3.5")[1]
+    assert verdict.result is Result.BLOCKED and "`raw_reward` was not found" in verdict.reason
 
 
 def test_several_metrics_that_end_in_the_asked_name_are_named(tmp_path: Path) -> None:

@@ -10,20 +10,25 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.frameworks.shared.metric_deliverables import RESUME
 from jobspec.log_search import Hints, find_lines
 from jobspec.log_text import clean
+from jobspec.metrics.readers import read_json
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:
-    from jobspec.evidence.evidence import Evidence
+    from jobspec.evidence.evidence import Checkpoint, Evidence
 
 STATE = "trainer_state.json"
 BEGAN, WENT_ON, NO_RANDOM = "***** Running training *****", "global step ", "Didn't find an RNG file"
+SAVES = "Saving model checkpoint to "
+SAVED = re.compile(rf"{SAVES}\S*checkpoint-(\d+)\s*$")
 STEP = re.compile(
     r"(?:Continuing training from|Resuming training from checkpoint with epoch \d+ and) global step (\d+)\s*$"
 )
@@ -39,54 +44,80 @@ INFERRED = (
 )
 
 
+@dataclass
+class Training:
+    """What one process says: where it began, from which step it went on, and which steps it saved."""
+
+    began: EvidenceItem
+    step: int = 0
+    went_on: EvidenceItem | None = None
+    saved: set[int] = field(default_factory=set)
+
+
 def judge_found(evidence: Evidence) -> Deliverable:
-    """`Pass` where a second process went on from a checkpoint with all state, trained, and saved again."""
-    began, went_on = _lines(evidence)
-    if not went_on:
+    """`Pass` where a process went on from another's checkpoint with all state, and saved again."""
+    trainings = list(_trainings(evidence))
+    resumed = max((one for one in trainings if one.went_on), key=lambda one: one.step, default=None)
+    if resumed is None or resumed.went_on is None:
         lack = "that a process went on with the saved optimizer and random state, which TRL's own output does"
         return _blocked(f"{lack} not name")
-    step, line = went_on[-1]
-    if not any(first.file != line.file or first.line < line.line for first in _others(began, line)):
-        return _blocked(f"a process before the one that went on from step {step}", line)
+    step, line = resumed.step, resumed.went_on
     saved = next((one for one in evidence.checkpoints if one.step == step), None)
     if saved is None:
         return _blocked(f"the checkpoint of step {step} from which a process went on", line)
+    if not any(step in one.saved and _before(one, resumed) for one in trainings):
+        return _blocked(f"a process before the one that went on from step {step}, and its save there", line)
     lacks = [what for what, names in LOADED.items() if not any(map(names.search, saved.files))]
     if lacks:
         return _blocked(f"the {', '.join(lacks)} in `{saved.path}`, from which a process went on", line)
     problem = _after(evidence, step)
     if problem:
         return _blocked(problem, line)
-    later = [one.step for one in evidence.checkpoints if one.step > step and STATE in one.files]
+    later = [one.step for one in evidence.checkpoints if one.step in resumed.saved and _continues(saved, one)]
     if not later:
-        return _blocked(f"a checkpoint after step {step}, from which a process went on", line)
+        return _blocked(f"a later checkpoint of that process whose history holds that of step {step}", line)
     items = (line, EvidenceItem(saved.path, text=f"checkpoint of step {step}, {saved.bytes} bytes"))
     reason = f"a second process went on from step {step}, and saved step {max(later)}"
     return Deliverable(RESUME, Status.PASS, items, reason, limits=(INFERRED,))
 
 
-def _lines(evidence: Evidence) -> tuple[list[EvidenceItem], list[tuple[int, EvidenceItem]]]:
-    """Where trainings began, and from which steps they went on, but for those that found no random state."""
-    began, went_on = list[EvidenceItem](), list[tuple[int, EvidenceItem]]()
+def _trainings(evidence: Evidence) -> Iterator[Training]:
+    """The trainings of each log; of one that found no random state it is not said that it went on."""
     for log in evidence.last.logs if evidence.last is not None else ():
-        own = list[tuple[int, EvidenceItem]]()
-        for hit in find_lines(evidence.root / log.path, Hints((BEGAN, WENT_ON, NO_RANDOM))):
+        own: Training | None = None
+        for hit in find_lines(evidence.root / log.path, Hints((BEGAN, WENT_ON, NO_RANDOM, SAVES))):
             text = clean(hit.text).strip()
-            item, found = EvidenceItem(log.path, hit.number, text[:300]), STEP.search(text)
+            item = EvidenceItem(log.path, hit.number, text[:300])
             if BEGAN in text:
-                began.append(item)
-            elif found is not None:
-                own.append((int(found[1]), item))
+                if own is not None:
+                    yield own
+                own = Training(item)
+            elif own is None:
+                continue
+            elif found := STEP.search(text):
+                own.step, own.went_on = int(found[1]), item
             elif NO_RANDOM in text:
-                own = own[:-1]
-        went_on += own
-    return began, sorted(went_on, key=lambda one: one[0])
+                own.went_on = None
+            elif found := SAVED.search(text):
+                own.saved.add(int(found[1]))
+        if own is not None:
+            yield own
 
 
-def _others(began: Iterable[EvidenceItem], line: EvidenceItem) -> list[EvidenceItem]:
-    """The starts of other trainings: of those above the line in its log the last is its own."""
-    own = [first for first in began if first.file == line.file and first.line < line.line][-1:]
-    return [first for first in began if first not in own]
+def _before(first: Training, then: Training) -> bool:
+    """Whether a training stands above in the same log; logs of their own tell no order."""
+    return first.began.file != then.began.file or first.began.line < then.began.line
+
+
+def _continues(saved: Checkpoint, later: Checkpoint) -> bool:
+    """Whether the later state holds the saved one's values, as of a Trainer that loaded it."""
+    if later.step <= saved.step or STATE not in later.files:
+        return False
+    before, now = (
+        {row.step: row.value for row in read_json(Path(one.path, STATE)).series("reward")}
+        for one in (saved, later)
+    )
+    return bool(before) and before.items() <= now.items()
 
 
 def _after(evidence: Evidence, step: int) -> str:
