@@ -88,6 +88,16 @@ def test_a_dump_that_cannot_be_written_is_taken_later(tmp_path: Path) -> None:
         run.finish()
 
 
+def test_a_folder_in_which_nobody_can_ask(tmp_path: Path) -> None:
+    (tmp_path / "dumps").write_text("in the way")
+    env = {**os.environ, "JOBSPEC_ATTEMPT_DIR": str(tmp_path)}
+    argv = [sys.executable, "-m", "jobspec.runtime", "dump", "--apart", "100000"]
+    ended = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 3
+    assert ended.stderr.startswith("error[dump.no-answer]")
+    assert f"(`{tmp_path / 'dumps'}`)" in ended.stderr
+
+
 def agent_log(run: Run) -> str:
     return "".join(path.read_text() for path in run.attempt.glob("logs/*/agent.log"))
 
