@@ -118,8 +118,16 @@ def _dump(words: List[str]) -> int:
     if rest and rest[0] != "--apart":
         raise fail("runtime.usage", f"`{' '.join(words)}` is not understood", USAGE.strip())
     attempt = Path(os.environ.get("JOBSPEC_ATTEMPT_DIR", ""))
+    apart = min(dumps.MOST_APART_S, apart)
     limit = apart + 2 * dumps.NODE_S + dumps.RAY_S + 30.0
-    folder = dumps.ask(attempt, apart, limit, os.urandom(4).hex()) if attempt.is_dir() else None
+    try:
+        folder = dumps.ask(attempt, apart, limit, os.urandom(4).hex()) if attempt.is_dir() else None
+    except OSError as problem:
+        why, fix = refusal(problem)
+        what = f"the run's head cannot be asked: {why} (`{problem.filename}`)"
+        raise fail(
+            "dump.no-answer", what, fix=fix or "ask as the run's user, who may write there"
+        ) from problem
     if folder is None:
         what = f"the run's head has taken no dump within {limit:.0f} s"
         fix = "ask while the run's commands run, on its head node; agent.log there says more"

@@ -86,7 +86,7 @@ def _recorder(path: Path, dumps: Dumps, problems: list[Finding]) -> None:
     named = NAME.search(path.name)
     rank = int(named[1]) if named else len(dumps.recorders)
     try:
-        dumps.recorders.append(flight.load(path.read_bytes(), rank, str(path)))
+        dumps.recorders.append(flight.read(path, rank, str(path)))
     except (flight.DumpError, OSError) as problem:
         what = f"`{path}` is no flight recorder's dump that can be read: {problem}"
         problems.append(warning("triage.dump", what, fix="dump it again with torch, or leave it out"))

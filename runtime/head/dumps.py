@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from jobspec.runtime.base import procs
+from jobspec.runtime.base.full_disk import refusal
 from jobspec.runtime.base.safe_write import write_text
 from jobspec.runtime.head.nodes import Nodes
 from jobspec.runtime.node.agent import Node
@@ -26,7 +27,7 @@ from jobspec.runtime.stalls.explain import Explanation, explain
 from jobspec.runtime.stalls.flight import Front
 from jobspec.runtime.stalls.stacks import Process
 
-APART_S = 30.0
+APART_S, MOST_APART_S = 30.0, 300.0
 NODE_S = 60.0  # for one sample of all nodes
 RAY_S = 30.0
 STATE = "jobspec.runtime.raycluster.state"
@@ -55,10 +56,14 @@ class Dumps:
         """Take the dump that the file asks for, and say where it is."""
         apart = APART_S
         with contextlib.suppress(OSError, ValueError):
-            apart = min(300.0, max(0.0, float(ask.read_text())))
+            apart = min(MOST_APART_S, max(0.0, float(ask.read_text())))
+        ask.unlink(missing_ok=True)  # first: one that fails is not asked for again and again
         found = self.take("asked for", apart)
         write_text(self._folder / ask.name.replace("ask-", "done-"), f"{found[1].name}\n", mode=MODE)
-        ask.unlink(missing_ok=True)
+
+    def failed(self, problem: OSError) -> None:
+        """Say in agent.log, to which `jobspec dump` sends those who get no answer, why there is no dump."""
+        self._node.say(f"no dump: {refusal(problem)[0]} (`{problem.filename}`)")
 
     def take(self, why: str, apart_s: float = APART_S) -> "tuple[Explanation, Path]":
         """Two samples and their explanation, in a folder of their own."""

@@ -79,11 +79,14 @@ class StallWatch:
         every = min(LOOK_S, max(1.0, (self._plan.after_s or LOOK_S * 10) / 10))
         look = time.monotonic()
         while not self._dumps.closed.wait(POLL_S):
-            for ask in self._dumps.asked():
-                self._dumps.answer(ask)
-            if time.monotonic() >= look:
-                self.look()
-                look = time.monotonic() + every
+            try:
+                for ask in self._dumps.asked():
+                    self._dumps.answer(ask)
+                if time.monotonic() >= look:
+                    look = time.monotonic() + every
+                    self.look()
+            except OSError as problem:  # a full disk, say: there may be room for the next one
+                self._dumps.failed(problem)
 
     def look(self) -> None:
         """One look; a dump where the run has stood still for longer than its patience."""
@@ -99,8 +102,8 @@ class StallWatch:
         silence, phase = self.pace.silence, self.pace.phase
         looks = kind(self.pace, self.signs.engine, self.signs.lines - self._lines_then)
         lines = dict(self._lines)
-        found, folder = self._dumps.take("the run gives no sign of work", min(APART_S, self.pace.patience))
         self._taken += 1
+        found, folder = self._dumps.take("the run gives no sign of work", min(APART_S, self.pace.patience))
         if self.pace.see(self._signs()):
             self._note({"what": "went-on", "sign": self.pace.sign})
             return  # it worked on while the dump was taken

@@ -27,7 +27,7 @@ def told(
     groups: Mapping[str, Mapping[str, Any]],
     resources: Mapping[str, Mapping[str, float]],
 ) -> Dict[str, Any]:
-    """What waits and what is dead, as sentences; and the resources of each node."""
+    """What waits and what is dead, as sentences; and the most that a node has."""
     most = {
         name: max(row.get(name, 0.0) for row in resources.values())
         for row in resources.values()
@@ -50,13 +50,11 @@ def told(
         for actor in actors.values()
         if actor["State"] == "DEAD" and not any(word in str(actor.get("DeathCause")) for word in WANTED)
     ]
-    classes = {str(actor["Pid"]): _name(actor) for actor in actors.values() if actor.get("Pid")}
     have = ", ".join(f"{most[name]:g} {name}" for name in ("CPU", "GPU") if name in most)
     return {
         "pending": pending[:20],
         "dead": dead[:20],
         "have": f"a node has at most {have}; {len(resources)} node(s)" if have else "",
-        "actors": classes,
     }
 
 

@@ -66,13 +66,18 @@ def _peer(process: Process, others: Sequence[Process]) -> Optional[Process]:
         if call
         else [(row[0], row[1]) for row in process.facts.get("sockets", ()) if row[1]]
     )
-    ends = [one for one in others if any(_has_end(one, near, far) for near, far in mine)]
+    far_ends, ports = {(far, near) for near, far in mine}, {_port(far) for _, far in mine}
+    ends = [one for one in others if _has_end(one, far_ends, ports)]
     return ends[0] if len(ends) == 1 or (call and ends) else None
 
 
-def _has_end(one: Process, near: str, far: str) -> bool:
-    """Whether the process has the other end, or has not taken the connection from its port yet."""
-    rows = one.facts.get("sockets", ())
-    port = far.rsplit(":", 1)[-1]
-    listens = any(row[2] == "LISTEN" and row[0].rsplit(":", 1)[-1] == port for row in rows)
-    return listens or any((row[0], row[1]) == (far, near) for row in rows)
+def _has_end(one: Process, ends: Set[Tuple[str, str]], ports: Set[str]) -> bool:
+    """Whether the process has one of the ends, or has not taken the connection from its port yet."""
+    return any(
+        (row[0], row[1]) in ends or (row[2] == "LISTEN" and _port(row[0]) in ports)
+        for row in one.facts.get("sockets", ())
+    )
+
+
+def _port(address: str) -> str:
+    return address.rsplit(":", 1)[-1]

@@ -13,13 +13,15 @@ import json
 import pickle
 import re
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, List, Mapping, NoReturn, Optional, Sequence, Tuple
+from pathlib import Path
+from typing import Any, ClassVar, Dict, Iterable, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
 from jobspec.runtime.stalls.stacks import Frame
 from jobspec.runtime.stalls.waits import is_library
 
 MAX_BYTES = 64 * 1024**2
 MAX_ENTRIES = 100_000
+MAX_PARTS = 20_000_000  # of the data: a pickle of a few bytes may hold one list a billion times
 LAST_OPS, LAST_FRAMES = 40, 3  # that a node sends of each group
 LIKE_COLLECTIVES = re.compile(r"^(?:nccl|gloo|xccl|hccl|ucc|mpi):")
 
@@ -28,8 +30,16 @@ class DumpError(ValueError):
     """The bytes are no flight recorder's dump."""
 
 
-class _NoClasses(pickle.Unpickler):
-    """Plain containers, numbers and strings; any name is refused before it is looked up."""
+class _NoClasses(pickle._Unpickler):
+    """Plain containers, numbers and strings; any name is refused before it is looked up.
+
+    The one in Python: that in C takes gigabytes at once for ten bytes that name a high place of its memo. A
+    `bytearray` takes as much as it says that it has: it goes as well.
+    """
+
+    dispatch: ClassVar[Dict[int, Any]] = {
+        code: take for code, take in pickle._Unpickler.dispatch.items() if code != pickle.BYTEARRAY8[0]
+    }
 
     def find_class(self, module: str, name: str) -> NoReturn:
         raise DumpError(f"it names `{module}.{name}`, which a flight recorder's dump never does")
@@ -88,12 +98,19 @@ class Front:
     others_frames: Tuple[Frame, ...] = ()
 
 
+def read(path: Path, rank: int, source: str = "") -> RankDump:
+    """The dump in a file; of a large one no more is read than shows that. Raises: DumpError, OSError."""
+    with path.open("rb") as file:
+        return load(file.read(MAX_BYTES + 1), rank, source)
+
+
 def load(data: bytes, rank: int, source: str = "") -> RankDump:
     """One rank's dump, pickle or JSON. Raises: DumpError."""
     if len(data) > MAX_BYTES:
-        raise DumpError(f"it has {len(data)} bytes, more than {MAX_BYTES}")
+        raise DumpError(f"it has more than {MAX_BYTES // 1024**2} MiB")
     try:
         plain = json.loads(data) if data[:1] in b"{ \n" else _NoClasses(io.BytesIO(data)).load()
+        _bound(plain)
     except DumpError:
         raise
     except Exception as problem:  # a damaged pickle raises anything
@@ -102,8 +119,23 @@ def load(data: bytes, rank: int, source: str = "") -> RankDump:
         raise DumpError("it has neither `entries` nor `pg_status`")
     try:
         return RankDump(rank, _groups(plain), source)
-    except (TypeError, ValueError, KeyError, AttributeError, SyntaxError, RecursionError) as problem:
+    except Exception as problem:  # so may values: an infinite number, a text of a thousand brackets
         raise DumpError(f"its form is not known: {type(problem).__name__}: {problem}") from problem
+
+
+def _bound(data: Any) -> None:
+    """Raises: DumpError where the data has too many parts, those counted again that it holds again."""
+    left, parts = MAX_PARTS, [data]
+    while parts:
+        part = parts.pop()
+        left -= 1
+        if len(parts) > left:
+            raise DumpError(f"it has more than {MAX_PARTS} parts")
+        if isinstance(part, dict):
+            parts += part.keys()
+            parts += part.values()
+        elif isinstance(part, (list, tuple, set, frozenset)):
+            parts += part
 
 
 def compact(dump: RankDump) -> Dict[str, Any]:

@@ -40,7 +40,10 @@ _STATES = {"01": "ESTABLISHED", "02": "SYN_SENT", "08": "CLOSE_WAIT", "0A": "LIS
 _PIPE = re.compile(
     r"/ask_rank_(\d+)\.pipe$"
 )  # `identity.recorder_variables`; a replaced one ends in ` (deleted)`
-_SECRET = re.compile(r"(?i)((?:key|token|password|passwd|secret)\w*[= :]+)\S+")
+_SECRET = re.compile(
+    r"""(?i)((?:key|token|password|passwd|secret)\w*["']?[= :]+["']?|\bbearer +)[^\s"']+"""
+    r"|(://[^/\s:@]*:)[^/\s@]+(?=@)"
+)
 _WORLD = {"RANK": "rank", "WORLD_SIZE": "world"}
 Sockets = Dict[str, Tuple[str, str, str, int, int]]
 
@@ -85,7 +88,12 @@ def gather(pid: int, sockets: Sockets) -> Dict[str, Any]:
 
 def command(pid: int) -> str:
     words = _bytes(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode("utf-8", "replace").strip()
-    return _SECRET.sub(r"\1***", words[:COMMAND_CHARS])
+    return hide(words[:COMMAND_CHARS])
+
+
+def hide(words: str) -> str:
+    """A command line without what looks like a secret: its values are not those that the redactor knows."""
+    return _SECRET.sub(r"\1\2***", words)
 
 
 def _ranks(pid: int) -> Dict[str, str]:

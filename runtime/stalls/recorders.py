@@ -36,7 +36,7 @@ def ask(folder: Path) -> List[Dict[str, Any]]:
     for rank, file in asked.items():
         with contextlib.suppress(OSError, flight.DumpError):
             if sizes.get(rank):
-                found.append(flight.compact(flight.load(file.read_bytes(), rank)))
+                found.append(flight.compact(flight.read(file, rank)))
     return found
 
 

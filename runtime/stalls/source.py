@@ -7,6 +7,7 @@ Read on the node, where the files are. A lock is held inside a `with` block, or 
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Dict, List, Optional, Tuple
@@ -16,6 +17,9 @@ from jobspec.runtime.stalls.stacks import Frame, Process
 
 MAX_BYTES = 2 * 1024**2
 MAX_TEXT = 160
+_SECRET = re.compile(
+    r"""(?i)((?:key|token|password|passwd|secret)\w*["']?\]?\s*[=:]\s*[bfru]{0,2}["'])[^"']+"""
+)
 
 
 class Sources:
@@ -38,7 +42,7 @@ class Sources:
         lines, tree = self._read(frame.file)
         if frame.line > len(lines):
             return frame
-        text = lines[frame.line - 1].strip()[:MAX_TEXT]
+        text = _SECRET.sub(r"\1***", lines[frame.line - 1].strip())[:MAX_TEXT]
         return replace(frame, text=text, held=held(tree, frame.line) if tree is not None else ())
 
     def _read(self, file: str) -> Tuple[List[str], Optional[ast.AST]]:
@@ -46,7 +50,8 @@ class Sources:
             lines: List[str] = []
             tree: Optional[ast.AST] = None
             try:
-                data = Path(file).read_bytes()[:MAX_BYTES]
+                with Path(file).open("rb") as stream:
+                    data = stream.read(MAX_BYTES)
                 lines = data.decode("utf-8", "replace").splitlines()
                 tree = ast.parse(data)
             except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
 MAX_THREADS, MAX_FRAMES = 512, 256  # of one process, of one thread: a text may be anybody's
+MAX_LINE = 4000
 MAIN = "MainThread"
 
 
@@ -126,10 +127,12 @@ def read(text: str, source: str = "") -> List[Process]:
     for raw in text.splitlines():
         label = _LABEL.match(raw)
         who, line = (label[1], raw[label.end() :]) if label else ("", raw)
-        begun = _PY_SPY.match(line)
         if line.startswith(_FACTS):
             facts = _facts(line[len(_FACTS) :])
-        elif _FATAL.match(line):
+            continue
+        line = line[:MAX_LINE]
+        begun = _PY_SPY.match(line)
+        if _FATAL.match(line):
             crashed = True
         elif _TIMER.match(line):  # `dump_traceback_later`: each time anew
             crashed, opened = False, {}

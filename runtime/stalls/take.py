@@ -27,6 +27,7 @@ from jobspec.runtime.stalls.stacks import Process
 
 PY_SPY_S = 8.0
 SIGNAL_S = 2.0
+TAKE_S = 25.0  # for all processes: the head waits a minute for a node, and without its answer has nothing
 SOURCE_S = 5.0
 AT_ONCE = 4  # py-spy side by side: a node has eight or more workers
 MAX_PROCESSES = 256
@@ -84,8 +85,9 @@ def take(pids: Sequence[int], node: str, py_spy: str) -> Taken:
     known = {pid: proc_facts.gather(pid, sockets) for pid in pids if pid != os.getpid()}
     wanted = [pid for pid, facts in known.items() if facts and _is_wanted(pid, facts)][:MAX_PROCESSES]
     notes: Dict[str, int] = {}
+    end = time.monotonic() + TAKE_S
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        found = list(pool.map(lambda pid: _one(pid, known[pid], py_spy, notes), wanted))
+        found = list(pool.map(lambda pid: _one(pid, known[pid], py_spy, notes, end), wanted))
     _own_ranks(known)
     named = [_complete(process, known[process.pid], node) for process in found]
     named += _dead_children(known, wanted, node)
@@ -96,7 +98,11 @@ def _is_wanted(pid: int, facts: Mapping[str, Any]) -> bool:
     return facts["state"] in ("T", "D") or (facts["state"] != "Z" and proc_facts.is_python(pid))
 
 
-def _one(pid: int, facts: Mapping[str, Any], py_spy: str, notes: Dict[str, int]) -> Process:
+def _one(pid: int, facts: Mapping[str, Any], py_spy: str, notes: Dict[str, int], end: float) -> Process:
+    if time.monotonic() >= end:
+        late = f"no stack: {TAKE_S:.0f} s were over before its turn"
+        notes[late] = notes.get(late, 0) + 1
+        return Process(pid)
     problem = "" if py_spy else "py-spy is not in the image"
     if py_spy and facts["state"] != "D" and proc_facts.is_python(pid):
         text, problem = _by_py_spy(pid, py_spy, stopped=facts["state"] == "T")
@@ -194,7 +200,7 @@ def _grown(file: Path, before: int) -> str:
 def _complete(process: Process, facts: Dict[str, Any], node: str) -> Process:
     """The process with what /proc tells; the rank that its environment names."""
     facts = dict(facts)
-    command = facts.pop("command", "") or process.command
+    command = facts.pop("command", "") or proc_facts.hide(process.command)
     if any(text in command for text in SERVICES):
         facts["service"] = True
     rank = facts.pop("rank", "") or facts.get("nccl_rank", "")

@@ -140,7 +140,15 @@ def working(process: Process) -> Optional[Thread]:
 
 
 def of(process: Process) -> Wait:
-    """What the process's working thread does."""
+    """What the process's working thread does; found once: all others of a chain ask for it."""
+    known = vars(process)
+    if "_wait" not in known:
+        known["_wait"] = _of(process)
+    found: Wait = known["_wait"]
+    return found
+
+
+def _of(process: Process) -> Wait:
     thread = working(process)
     if process.state == "T":
         return Wait(STOPPED, own_frame(thread) if thread else None, thread)

@@ -73,6 +73,35 @@ def test_a_slow_run_that_works_is_left_alone(tmp_path: Path) -> None:
         assert stalls(run) == []
 
 
+def test_a_dump_that_cannot_be_written_is_taken_later(tmp_path: Path) -> None:
+    with running(tmp_path, command(tmp_path, STANDS), stall=StallPlan(3, "dump")) as run:
+        run.attempt.mkdir(parents=True, exist_ok=True)
+        (run.attempt / "dumps").write_text("in the way")
+        agent = run.agent()
+        end = time.monotonic() + 60
+        while "no dump: " not in (log := agent_log(run)) and time.monotonic() < end:
+            time.sleep(0.1)
+        assert f"(`{run.attempt / 'dumps'}" in log
+        (run.attempt / "dumps").unlink()
+        assert run.wait_event("driver", "finding")["finding"]["rule"] == "stall.outside"
+        agent.terminate()
+        run.finish()
+
+
+def test_a_folder_in_which_nobody_can_ask(tmp_path: Path) -> None:
+    (tmp_path / "dumps").write_text("in the way")
+    env = {**os.environ, "JOBSPEC_ATTEMPT_DIR": str(tmp_path)}
+    argv = [sys.executable, "-m", "jobspec.runtime", "dump", "--apart", "100000"]
+    ended = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 3
+    assert ended.stderr.startswith("error[dump.no-answer]")
+    assert f"(`{tmp_path / 'dumps'}`)" in ended.stderr
+
+
+def agent_log(run: Run) -> str:
+    return "".join(path.read_text() for path in run.attempt.glob("logs/*/agent.log"))
+
+
 def test_a_dump_that_somebody_asks_for(tmp_path: Path) -> None:
     with running(tmp_path, command(tmp_path, STANDS), stall=StallPlan(600)) as run:
         agent = run.agent()

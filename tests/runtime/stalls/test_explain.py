@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from jobspec.runtime.stalls import cohorts, explain, stacks
+from jobspec.runtime.stalls import cohorts, explain, stacks, waits
 from jobspec.runtime.stalls.cohorts import View
 from jobspec.runtime.stalls.stacks import Frame, Process, Thread
 
@@ -118,6 +119,13 @@ def test_a_rank_that_waits_for_its_gpu_waits_for_the_others() -> None:
     found = explain.explain(View([process(1, line, rank="0"), late]))
     assert [one.rank for one in found.named] == ["1"]
     assert "while rank 0 on `n1`, pid 1 waits for its GPU at step (/r/train.py:30)" in found.what
+
+
+def test_what_a_process_waits_for_is_found_once() -> None:
+    """512 processes that wait for Ray took 105 s, 2 s since."""
+    one = process(1, *RAY_GET)
+    assert waits.of(one) is waits.of(one)
+    assert waits.of(replace(one, facts={"state": "T"})).kind == waits.STOPPED
 
 
 def test_nothing_to_say() -> None:

@@ -52,10 +52,46 @@ class Payload:
         return (Path.touch, ("never",))
 
 
-@pytest.mark.parametrize("data", [pickle.dumps(Payload()), b"", b"\x80\x04", b"{", pickle.dumps([1]), b"[]"])
+HOLDS_ITSELF: list[object] = []
+HOLDS_ITSELF.append(HOLDS_ITSELF)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pickle.dumps(Payload()),
+        b"",
+        b"\x80\x04",
+        b"{",
+        pickle.dumps([1]),
+        b"[]",
+        b'{"entries": [{"collective_seq_id": Infinity}]}',
+        b'{"entries": ' + b"[" * 100_000,
+        b"\x80\x05\x96" + (1 << 35).to_bytes(8, "little") + b".",  # a bytearray of 32 GiB
+    ],
+)
 def test_a_pickle_is_never_executed(data: bytes) -> None:
     with pytest.raises(flight.DumpError):
         flight.load(data, 0)
+
+
+def test_no_memory_is_taken_for_bytes_that_are_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten bytes that name a high place of the memo cost the unpickler in C 2 GiB and more."""
+    with pytest.raises(flight.DumpError, match="neither"):
+        flight.load(b"\x80\x02}r" + (2**32 - 1).to_bytes(4, "little") + b".", 0)
+    with (tmp_path / "trace_rank_0").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(flight.DumpError, match="more than 64 MiB"):
+        flight.read(tmp_path / "trace_rank_0", 0)
+    monkeypatch.setattr(flight, "MAX_PARTS", 100_000)
+    part: list[object] = ["x"]
+    for _ in range(40):
+        part = [part, part]
+    for sizes in (part, HOLDS_ITSELF):
+        with pytest.raises(flight.DumpError, match="more than 100000 parts"):
+            flight.load(pickle.dumps({"entries": [{"input_sizes": sizes}]}), 0)
 
 
 def test_all_have_ended_the_last_operation() -> None:

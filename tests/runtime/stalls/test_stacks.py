@@ -70,6 +70,13 @@ def test_any_text_is_read(text: str) -> None:
     stacks.read(text, "x")
 
 
+def test_a_line_without_end() -> None:
+    """A trainer's command line has many kilobytes; `int` refuses a number of so many digits."""
+    text = f'Process 7: python t.py {"x=1 " * 5000}\nThread 7 (idle): "MainThread"\n    f (t.py:1)\n'
+    (process,) = stacks.read(f"{text}    g (t.py:{'9' * 5000})\nProcess {'9' * 5000}\n")
+    assert [str(frame) for frame in process.threads[0].frames] == ["f (t.py:1)"]
+
+
 def test_locks_that_a_line_holds() -> None:
     import ast
 

@@ -7,12 +7,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from jobspec.runtime.stalls import explain, stacks, take
+from jobspec.runtime.stalls import explain, proc_facts, stacks, take
 from jobspec.runtime.stalls.cohorts import View
 from tests.kits.agent_lab import build_pyz
 
@@ -46,12 +46,15 @@ def start(tmp_path: Path) -> Iterator[Start]:
     pyz = build_pyz(tmp_path / "runtime.pyz")
     running: list[subprocess.Popen[str]] = []
 
-    def begin(text: str, *, hook: bool = True, path: str = "") -> subprocess.Popen[str]:
+    def begin(
+        text: str, *, hook: bool = True, path: str = "", words: Sequence[str] = ()
+    ) -> subprocess.Popen[str]:
         program = tmp_path / "program.py"
         program.write_text(text)
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(pyz), *([path] if path else [])])}
         env |= {"JOBSPEC_SCRATCH": str(tmp_path)} if hook else {"PYTHONPATH": ""}
-        process = subprocess.Popen([sys.executable, str(program)], env=env, stdout=subprocess.PIPE, text=True)
+        argv = [sys.executable, str(program), *words]
+        process = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True)
         running.append(process)
         assert process.stdout is not None
         assert process.stdout.readline() == "there\n"
@@ -119,6 +122,23 @@ def test_a_stopped_process_and_a_fifo(start: Start, tmp_path: Path) -> None:
 
 
 def test_words_of_a_command_that_look_like_secrets(start: Start) -> None:
+    """In the command line, and in the line of the program; both also where py-spy tells them."""
+    words = ["--api_key=hunter21", "--token", "hunter22", '{"api_key": "hunter23"}', "http://me:hunter24@h/"]
+    words += ["Authorization: Bearer hunter25", "--steps", "7"]
+    text = "import time\nprint('there', flush=True)\ndef f(n, api_key): time.sleep(n)\n"
+    process = start(text + "f(60, api_key='hunter26')\n", words=words)
+    for py_spy in {PY_SPY, ""}:
+        told = take.take([process.pid], "n1", py_spy).text
+        assert "f(60, api_key='***')" in told
+        assert "--steps 7" in told
+        assert "hunter" not in told
+    assert "hunter" not in proc_facts.hide(" ".join(words))
+
+
+def test_a_node_with_more_processes_than_time(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     process = start("import time\nprint('there', flush=True)\ntime.sleep(60)\n")
-    assert "hunter22" not in take.proc_facts._SECRET.sub(r"\1***", "x --api_key=hunter22 --token hunter22")
-    assert process.poll() is None
+    monkeypatch.setattr(take, "TAKE_S", 0.0)
+    taken = take.take([process.pid], "n1", PY_SPY)
+    assert taken.notes == ("no stack: 0 s were over before its turn (1x)",)
+    (read,) = stacks.read(taken.text)
+    assert (read.pid, read.threads, read.state) == (process.pid, (), "S")
