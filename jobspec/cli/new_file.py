@@ -34,6 +34,6 @@ def _exists(path: Path) -> JobspecError:
     return fail(
         "init.exists",
         f"`{path}` exists already",
-        why="init never overwrites a file",
+        why="a file that is there is never overwritten",
         fix="name another file by --out, or print it by --out -",
     )

@@ -129,7 +129,8 @@ def test_a_webhook_has_its_deadline_and_no_answer_tells_its_url(
 
 def test_what_leaves_the_group_of_a_hook_is_not_waited_for(project: Project) -> None:
     project.write("stays.sh", "sleep 20\ntouch left\n")
-    hook = f"    - {{command: [bash, -c, 'setsid bash {project.root}/stays.sh & echo $! > pid; wait'], deadline: 1}}\n"
+    words = f"setsid bash {project.root}/stays.sh & echo $! > pid; wait"
+    hook = f"    - {{command: [bash, -c, '{words}'], deadline: 1}}\n"
     run = ran(project, hook)
     assert not (run.root / "left").exists()
     os.killpg(int((run.root / "pid").read_text()), signal.SIGKILL)
