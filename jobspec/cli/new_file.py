@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from jobspec.finding import fail
+from jobspec.finding import JobspecError, fail
+
+
+def refuse_existing(path: Path) -> None:
+    """Raises: JobspecError when the file is there."""
+    if os.path.lexists(path):
+        raise _exists(path)
 
 
 def write_new(path: Path, text: str) -> None:
@@ -13,12 +20,7 @@ def write_new(path: Path, text: str) -> None:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as problem:
-        raise fail(
-            "init.exists",
-            f"`{path}` exists already",
-            why="init never overwrites a file",
-            fix="name another file by --out, or print it by --out -",
-        ) from problem
+        raise _exists(path) from problem
     except OSError as problem:
         raise fail(
             "init.cannot-write",
@@ -26,3 +28,12 @@ def write_new(path: Path, text: str) -> None:
             why=(problem.strerror or str(problem)).lower(),
             fix="name a file in an existing folder",
         ) from problem
+
+
+def _exists(path: Path) -> JobspecError:
+    return fail(
+        "init.exists",
+        f"`{path}` exists already",
+        why="a file that is there is never overwritten",
+        fix="name another file by --out, or print it by --out -",
+    )

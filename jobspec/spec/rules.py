@@ -23,7 +23,7 @@ from jobspec.words import did_you_mean, nearest, one_of
 # Source: huggingface_hub `utils/_validators.py`, `validate_repo_id`.
 _REPO_ID = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?\Z", re.ASCII)
 # Narrower than SECRET_NAME: `pad_token` and `eos_token` are settings of a tokenizer.
-_SECRET_SETTING = re.compile(
+SECRET_SETTING = re.compile(
     r"(^|[._])(api_?key|password|passwd|secret(_key)?|access_token|auth_token|hf_token)\Z", re.I
 )
 # Frameworks whose settings are appended to `train.command`, another way to start their entrypoint.
@@ -32,7 +32,7 @@ LAUNCHED = ("rlix", "skyrl")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
 # `fd::17/x` and `ext::sh -c x` of git run what they name; plain http can be changed on the way.
 _GIT_URL = re.compile(r"(?:https|ssh|git|file)://|(?:\w[\w.-]*@)?\w[\w.-]*:(?!:|//)")
-_URL_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/@\s]*:[^/@\s]+@|https?://[^/@\s]+@", re.I)
+URL_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/@\s]*:[^/@\s]+@|https?://[^/@\s]+@", re.I)
 
 
 Rule = Callable[[JobSpec], Iterable[Broken]]
@@ -70,10 +70,8 @@ def _repo_url(url: str, at: Path) -> Iterator[Broken]:
     except ValueError as problem:
         yield Broken("spec.repo-url", at, "the URL cannot be read", str(problem), "correct it")
         return
-    if _URL_PASSWORD.match(url) or "?" in url or "#" in url:
-        what = (
-            "the URL holds credentials" if _URL_PASSWORD.match(url) else "the URL holds a query or fragment"
-        )
+    if URL_PASSWORD.match(url) or "?" in url or "#" in url:
+        what = "the URL holds credentials" if URL_PASSWORD.match(url) else "the URL holds a query or fragment"
         why = "a run's files hold no secrets, and a query often is one"
         fix = "remove it, and let git's credential helper or SSH supply what a login needs"
         yield Broken("spec.secret", at, what, why, fix)
@@ -211,7 +209,7 @@ def override_secrets(spec: JobSpec) -> Iterator[Broken]:
 def _override_secrets(at: Path, overrides: Mapping[str, Any]) -> Iterator[Broken]:
     for path, value in leaves(overrides):
         key = next((part for part in reversed(path) if isinstance(part, str)), "")
-        if isinstance(value, str) and value and _SECRET_SETTING.search(key):
+        if isinstance(value, str) and value and SECRET_SETTING.search(key):
             yield Broken(
                 "spec.secret",
                 (*at, *path),

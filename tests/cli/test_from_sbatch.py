@@ -197,3 +197,62 @@ def test_a_script_without_a_command_is_refused(project: Project, text: str) -> N
     assert done.code == 2
     assert "no command that could be the run's" in done.err
     assert not Path(project.root / "imported.yaml").exists()
+
+
+HEAD = "#!/bin/bash\n#SBATCH --nodes=1 --time=1:00:00\n"
+
+
+def test_no_layer_of_a_script_hands_on_a_secret(project: Project) -> None:
+    text = HEAD + (
+        "#SBATCH --export=ALL,WANDB_API_KEY=hidden-1-export\n"
+        "export DB_URL=https://me:hidden-2-password@host/db GH=github_pat_hidden3hidden3hidden3\n"
+        'curl -H "Authorization: Bearer hidden-4-bearer" https://host\n'
+        "wandb login hidden-5-login\n"
+        "srun --export=ALL,HF_TOKEN=hidden-6-srun apptainer exec --env API_KEY=hidden-7-flag i.sif "
+        "python train.py --api-key hidden-8-word +hub.hf_token=hidden-9-part tokenizer.pad_token=endoftext\n"
+    )
+    project.write("job.sbatch", text)
+    done = project.cli("init", "--from-sbatch", "job.sbatch")
+    written = "".join((project.root / name).read_text() for name in ("imported.yaml", "imported-site.yaml"))
+    assert "hidden" not in done.text + written
+    spec = yaml.safe_load(written.partition("version: 1")[2].partition("\nversion: 1")[0])
+    assert spec["train"]["command"] == [
+        'set -u\npython train.py --api-key "$API_KEY" "+hub.hf_token=$HF_TOKEN" tokenizer.pad_token=endoftext'
+    ]
+    assert {"API_KEY", "HF_TOKEN", "DB_URL"} <= set(spec["secrets"])
+    assert "BEARER_TOKEN" not in spec["secrets"]  # the run has no use for it
+
+
+@pytest.mark.parametrize("opening", ["$(", "${A:-", '"$(', "srun ", "env "])
+def test_a_script_that_is_nested_without_end_is_refused(project: Project, opening: str) -> None:
+    project.write("job.sbatch", HEAD + "python a.py " + opening * 5000 if "$" in opening else opening * 5000)
+    done = project.cli("init", "--from-sbatch", "job.sbatch")
+    assert (done.code, "nested too deeply" in done.text) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    ["A=xxxxxxxx\n" + "A=$A$A\n" * 60, "A=(a b)\n" + 'A=("${A[@]}" "${A[@]}")\n' * 60,
+     "A=9\n" + "A=$((A*A))\n" * 60],
+)  # fmt: skip
+def test_a_value_that_grows_without_end_is_the_jobs_own(project: Project, lines: str) -> None:
+    _, _, notes, _ = imported(project, HEAD + lines + 'python a.py x "${A[@]}" $A\n')
+    assert said(notes, "told", "the batch script set it")
+
+
+def test_dos_line_ends_and_odd_options_are_told(project: Project) -> None:
+    project.write("a.py", "")
+    script = HEAD + "#SBATCH --nice=low\n" + "python a.py \\\n  --steps 3\n"
+    spec, _, notes, _ = imported(project, script.replace("\n", "\r\n"))
+    assert spec["train"]["command"] == ["python", "a.py", "--steps", "3"]
+    assert said(notes, "danger", "DOS line ends")
+    assert said(notes, "listed", "`--nice=low`")
+
+
+def test_neither_file_is_written_where_one_is_there(project: Project) -> None:
+    project.write("job.sbatch", APPTAINER)
+    project.write("my-run-site.yaml", "mine")
+    done = project.cli("init", "--from-sbatch", "job.sbatch")
+    assert (done.code, (project.root / "my-run.yaml").exists()) == (2, False)
+    refused = project.cli("init", "other.yaml", "--from-sbatch", "job.sbatch")
+    assert (refused.code, "`other.yaml` does not go with --from-sbatch" in refused.text) == (2, True)

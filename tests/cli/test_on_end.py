@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -94,6 +97,44 @@ def test_a_webhook_gets_the_verdict_and_its_url_is_not_told(
         ("hello", "Pass", str(run.root))
     ] * 2
     assert got[0]["text"].startswith(f"hello {run.run_id}: Pass")
+
+
+def test_a_webhook_has_its_deadline_and_no_answer_tells_its_url(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = threading.Event()
+
+    class Dripping(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+            with suppress(OSError):
+                while not left.wait(0.2):  # each byte within the socket's own timeout
+                    self.wfile.write(b"x")
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Dripping)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    at = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setenv("HOOK_URL", "https://127.0.0.1/secret path")
+    run = ran(project, f"    - {{webhook: '{at}/x', deadline: 1}}\n    - {{webhook: $HOOK_URL}}\n")
+    left.set()
+    server.shutdown()
+    assert log(run).splitlines() == [
+        "webhook 127.0.0.1: ended after 1 s",
+        "webhook $HOOK_URL: failed: InvalidURL",
+    ]
+
+
+def test_what_leaves_the_group_of_a_hook_is_not_waited_for(project: Project) -> None:
+    project.write("stays.sh", "sleep 20\ntouch left\n")
+    words = f"setsid bash {project.root}/stays.sh & echo $! > pid; wait"
+    hook = f"    - {{command: [bash, -c, '{words}'], deadline: 1}}\n"
+    run = ran(project, hook)
+    assert not (run.root / "left").exists()
+    os.killpg(int((run.root / "pid").read_text()), signal.SIGKILL)
+    assert log(run) == "command bash: ended after 1 s\n"
 
 
 def test_a_mail_has_the_report(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,12 @@ def run(args: argparse.Namespace) -> int:
     if args.from_sbatch is not None:
         from jobspec.cli.from_sbatch.files import imported
 
+        if given := args.framework_wanted or args.framework or args.repo:
+            what, fix = (
+                f"`{given}` does not go with --from-sbatch",
+                "leave it out; --out names the spec's file",
+            )
+            raise fail("usage.init", what, fix=fix)
         return imported(args, DEFAULT_NAME)
     framework = _framework(args)
     text = starter(framework, args.name)

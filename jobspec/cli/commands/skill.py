@@ -19,7 +19,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     text = files("jobspec.cli").joinpath("skill.md").read_text("utf-8")
-    if not args.out:
+    if args.out in (None, "", "-"):
         if args.json:
             output.print_json({"text": text})
         else:

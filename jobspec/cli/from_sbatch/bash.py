@@ -37,6 +37,7 @@ _KEYWORDS = frozenset(
     ]
 )
 _MATH = re.compile(r"[\d\s()+*/%-]+\Z")
+_MAX_WORD = 128 * 1024  # Linux hands no longer word to a program; `A=$A$A` in a row would fill the memory
 
 
 @dataclass(frozen=True)
@@ -182,10 +183,15 @@ class Values:
                 item for one in commands(value[1:-1]) for raw in one.words for item in self.split(raw)
             ]
             # An item that a command prints may be many.
-            if not self.arrays[name] or any(re.match(rf"{OPEN}\$[({{]", item) for item in self.arrays[name]):
+            items = self.arrays[name]
+            if not 0 < sum(len(item) + 1 for item in items) <= _MAX_WORD or any(
+                re.match(rf"{OPEN}\$[({{]", item) for item in items
+            ):
                 self.arrays.pop(name)
         else:
             self.known[name] = (self.known.get(name, "") if more else "") + self.text(value)
+            if len(self.known[name]) > _MAX_WORD:
+                self.known.pop(name)
         return name
 
     def text(self, raw: str) -> str:
@@ -245,9 +251,8 @@ class Values:
     def _expansion(self, raw: str) -> str:
         if raw.startswith("$((") and raw.endswith("))"):
             inner = self.text(re.sub(r"(?<![\w$])([A-Za-z_]\w*)", r"$\1", raw[3:-2]))
-            return (
-                str(_computed(inner)) if _MATH.match(inner) and _computed(inner) is not None else _later(raw)
-            )
+            number = _computed(inner) if _MATH.match(inner) else None
+            return _later(raw) if number is None else str(number)
         if found := re.match(r"\$\{(\w+)(?:\[[*@]\])?(?::?-(.*))?\}\Z", raw, re.S):
             name, other = found[1], found[2]
             if "[" in raw.partition(":")[0] and name in self.arrays:
@@ -287,9 +292,10 @@ def _computed(text: str) -> int | None:
         raise ValueError
 
     try:
-        return value(ast.parse(text.strip().replace("/", "//"), mode="eval").body)
-    except (ValueError, KeyError, SyntaxError, RecursionError):
+        number = value(ast.parse(text.strip().replace("/", "//"), mode="eval").body)
+    except (ValueError, KeyError, SyntaxError, RecursionError, MemoryError, OverflowError):
         return None
+    return number if abs(number) < 2**63 else None  # bash goes round there
 
 
 def comma_split(text: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from jobspec.cli.from_sbatch.bash import CLOSE, OPEN, comma_split, is_keyword
 from jobspec.cli.from_sbatch.dangers import look_for
 from jobspec.cli.from_sbatch.driver import MARKED, SHELL_NAME, add_command
-from jobspec.cli.from_sbatch.notes import Note, Notes, is_secret
+from jobspec.cli.from_sbatch.notes import Note, Notes, is_secret, plain_secrets
 from jobspec.cli.from_sbatch.options import Draft, apply, directives, put, read_options
 from jobspec.cli.from_sbatch.steps import CONTAINERS, Script, Step, runtime_env
 from jobspec.finding import fail
@@ -47,13 +47,27 @@ class Imported:
 
 def convert(text: str, name: str) -> Imported:
     """Read a script. Raises: JobspecError when no command in it could be the run's."""
+    try:
+        return _converted(text, name)
+    except RecursionError:
+        what, fix = f"`{name}` is nested too deeply to be read", "write the spec by `jobspec init`"
+        raise fail("init.sbatch", what, fix=fix, file=name) from None
+
+
+def _converted(text: str, name: str) -> Imported:
+    dos = "\r\n" in text
+    text = text.replace("\r\n", "\n")
     notes = Notes(script=text)
+    if dos:
+        notes.add("danger", "the script has DOS line ends, with which `sbatch` refuses it")
     script = Script()
     script.values.known |= _sizes(text)
     script.walk(text)
     for variable, line in script.assigned.items():
         if is_secret(variable, script.values.known.get(variable, "")):
             notes.secret(variable, script.values.known[variable], line)
+    for variable, value in plain_secrets(text):
+        notes.secret(variable, value, 0)
     options, step = _options(text, script), _driver(script, name)
     spec: Draft = {"version": 1, "name": "imported", "framework": "command"}
     site: Draft = {"version": 1, "name": "", "scheduler": "slurm"}
@@ -258,8 +272,8 @@ def _environment(script: Script, step: Step, spec: Draft, site: Draft, notes: No
             notes.add("listed", f"`{other}` of `--runtime-env-json`", step.line)
     for name, value, line in given:
         _variable(name, value, line, spec, site, notes)
-    if names := sorted({*notes.secrets.values(), *spec.get("secrets", ())}):
-        spec["secrets"] = names
+    if "secrets" in spec:
+        spec["secrets"] = sorted({*spec["secrets"]})
 
 
 def _variable(name: str, value: str | None, line: int, spec: Draft, site: Draft, notes: Notes) -> None:
@@ -269,8 +283,8 @@ def _variable(name: str, value: str | None, line: int, spec: Draft, site: Draft,
     name = of_container[2] if of_container else name
     value = None if value is None else _own(value)
     if value is not None and is_secret(name, value):
-        notes.secret(name, value, line)
-    elif SECRET_NAME.search(name):
+        spec.setdefault("secrets", []).append(notes.secret(name, value, line))
+    elif SECRET_NAME.search(name) or notes.has_secret(value or ""):
         spec.setdefault("secrets", []).append(name)
     elif _OF_THE_JOB.match(name):
         notes.add("replaced", f"`{name}`", line)

@@ -29,10 +29,13 @@ def add_command(step: Step, script: Script, spec: Draft, notes: Notes) -> None:
             continue
         if is_secret_option(before, word) or is_secret("", word):
             word = f"{OPEN}${notes.secret(before, word, step.line)}{CLOSE}"
+        for value, name in notes.secrets.items():  # `--key=value`, `https://user:value@host`
+            word = word.replace(value, f"{OPEN}${name}{CLOSE}")
         words.append(word)
         before = word
-    for name in sorted({*notes.secrets.values()} - set(spec.get("secrets", ()))):
-        spec.setdefault("secrets", []).append(name)
+    read = {name for word in words for name in notes.secrets.values() if f"{OPEN}${name}{CLOSE}" in word}
+    if read:
+        spec["secrets"] = sorted({*spec.get("secrets", ()), *read})
     words = _points(words, script, spec, notes)
     later = [m for word in words for m in MARKED.findall(word)]
     if later:

@@ -8,7 +8,7 @@ from pathlib import Path
 from jobspec.cli import output
 from jobspec.cli.from_sbatch.convert import Imported, convert
 from jobspec.cli.from_sbatch.notes import KINDS
-from jobspec.cli.new_file import write_new
+from jobspec.cli.new_file import refuse_existing, write_new
 from jobspec.finding import visible
 from jobspec.spec.yaml.document import read_text
 from jobspec.spec.yaml.dump import dump_spec
@@ -30,6 +30,8 @@ def imported(args: argparse.Namespace, default_name: str) -> int:
     if args.out == "-":
         print("---\n".join(texts.values()), end="")
         return 0
+    for path in texts:
+        refuse_existing(path)  # before the first is written
     for path, text in texts.items():
         write_new(path, text)
     if args.json:

@@ -165,7 +165,7 @@ def _gpus(name: str, value: str, tasks: int, spec: Draft, site: Draft, notes: No
             continue
         number = int(found[2])
         if name == "gpus":
-            nodes = spec.get("resources", {}).get("nodes", 1)
+            nodes = spec.get("resources", {}).get("nodes", 1) or 1
             notes.add(
                 "told", f"`--gpus={value}` is for all nodes: {number // nodes} on each of {nodes}", line
             )
@@ -183,7 +183,7 @@ def _others(option: Option, spec: Draft, site: Draft, notes: Notes, line: int) -
         put(spec, "slurm/mail/events", value.lower().split(","))
     elif name == "mail-user":
         put(spec, "slurm/mail/user", value)
-    elif name == "nice":
+    elif name == "nice" and re.fullmatch(r"-?\d*", value) and value != "-":
         put(spec, "slurm/nice", int(value or 100))
     elif name == "dependency" and "$" in value:
         notes.add("listed", f"`{option}`: Slurm expands nothing in a directive", line)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
-from urllib.parse import urlsplit
 
 from jobspec.runs.paths import RunPaths
 from jobspec.runtime.base.run_files import parse_json, read_text
@@ -32,7 +34,7 @@ def tell(run: RunPaths, verdict: Mapping[str, str]) -> None:
         )  # at most one process, of job and commands, does it
     except (OSError, ValueError):
         return
-    with log:
+    with suppress(OSError), log:  # a full disk
         for hook in hooks if isinstance(hooks, list) else []:
             if hook.get("when") == "not_pass" and verdict["verdict"] == "Pass":
                 continue
@@ -48,7 +50,7 @@ def _name(hook: Mapping[str, Any]) -> str:
     """A hook as the log names it: a webhook's path is often a secret."""
     if hook.get("webhook"):
         url = str(hook["webhook"])
-        return f"webhook {url if url.startswith('$') else urlsplit(url).hostname}"
+        return f"webhook {url if url.startswith('$') else re.split('[/:?#]+', url)[1]}"
     return f"mail {hook['mail']}" if hook.get("mail") else f"command {hook['command'][0]}"
 
 
@@ -78,13 +80,15 @@ def _feed(words: Any, text: str, run: RunPaths, verdict: Mapping[str, str], dead
         said, _ = process.communicate(text, timeout=deadline)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        with process:  # what has left the group may hold the pipe open: nothing more is read
+            pass
         return f"ended after {deadline} s"
     lines = said.strip().splitlines()
     return f"exit {process.returncode}" + (f": {lines[-1][:200]}" if lines else "")
 
 
 def _post(url: str, message: Mapping[str, str], deadline: int) -> str:
+    from urllib.error import HTTPError, URLError
     from urllib.request import Request, urlopen
 
     if url.startswith("$"):
@@ -95,8 +99,24 @@ def _post(url: str, message: Mapping[str, str], deadline: int) -> str:
         return "failed: the URL is not of http"
     body = json.dumps(message).encode()
     request = Request(url, body, {"Content-Type": "application/json", "User-Agent": "jobspec"})
-    with urlopen(request, timeout=deadline) as answer:
-        return f"HTTP {answer.status}"
+    said = [f"ended after {deadline} s"]
+
+    def post() -> None:
+        try:
+            with urlopen(request, timeout=deadline) as answer:
+                said[0] = f"HTTP {answer.status}"
+        except HTTPError as problem:
+            said[0] = f"failed: HTTP {problem.code}"
+        except URLError as problem:
+            said[0] = f"failed: {problem.reason}"
+        except Exception as problem:  # noqa: BLE001 - its words may hold the URL, which is a secret
+            said[0] = f"failed: {type(problem).__name__}"
+
+    # The timeout is of each wait; a name server, or an answer byte by byte, takes longer.
+    thread = Thread(target=post, daemon=True)
+    thread.start()
+    thread.join(deadline)
+    return said[0]
 
 
 def _message(run: RunPaths, verdict: Mapping[str, str]) -> dict[str, str]:
