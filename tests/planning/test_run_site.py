@@ -34,6 +34,7 @@ SITE: dict[str, Any] = {
             "h100": {"gres": "h100"},
             "h200": {"partition": "gpu-h200,gpu-long", "node": H200},
             "a100": {"constraint": "a100"},
+            "ada": {"constraint": "l40|l40s"},
         },
     },
     "paths": {"runs": "/shared/runs"},
@@ -88,6 +89,7 @@ def test_a_value_by_set_and_an_empty_one_that_asks_for_none() -> None:
         ("h100", "gres", {"gpu_type": "h100"}),
         ("h200", "gres", {"partition": "gpu-h200,gpu-long"}),
         ("a100", "gres", {"constraint": "(ib|roce)&a100"}),
+        ("ada", "gres", {"constraint": "(ib|roce)&(l40|l40s)"}),
     ],
 )
 def test_a_kind_of_gpu_by_gres_by_partition_or_by_feature(
