@@ -43,6 +43,8 @@ def split_variant(spec: str) -> tuple[str, str | None]:
 
 def variants_of(spec: str) -> list[str]:
     """The variants of a spec file, those of its bases included; none where it cannot be read."""
+    if not FilePath(spec).is_file():  # what a pipe holds can be read once
+        return []
     try:
         text = read_text(FilePath(spec), "job")
         if not _MAY_BE_THIN.search(text):
