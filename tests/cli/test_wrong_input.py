@@ -241,3 +241,10 @@ def test_a_section_of_a_mistyped_name_is_told_once(project: Project) -> None:
     project.write("torn.yaml", "version: 1\nname: x\nframework: trl\ndatta: [{name: d, source: /d}]\n")
     done = project.cli("validate", "torn.yaml")
     assert re.findall(r"^error\[(.+)\]", done.err, re.MULTILINE) == ["spec.unknown-key"], done.err
+
+
+def test_a_rule_that_planning_counts_on_is_told_without_a_traceback(project: Project) -> None:
+    project.write("torn.yaml", HELLO + "mcore_helpers: {}\n")
+    for words in ([], ["--allow", "spec.helpers"]):
+        done = project.cli("validate", "torn.yaml", *words)
+        assert re.findall(r"^\w+\[(spec.helpers|jobspec.bug)\]", done.err, re.MULTILINE) == ["spec.helpers"]

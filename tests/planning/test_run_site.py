@@ -255,10 +255,12 @@ def test_a_dependency_in_other_words_is_an_error_with_the_right_ones(
     spec = tmp_path / "s.yaml"
     slurm = f"slurm: {{dependency: ['{text}']}}\n"
     spec.write_text("version: 1\nname: x\nframework: command\ntrain: {command: [x]}\n" + slurm)
-    assert main(["validate", str(spec), "--json"]) == 2
+    words = ["validate", str(spec), "--cluster", "slurm-generic", "--json"]
+    assert main(words) == 2
     (found,) = json.loads(capsys.readouterr().out)["specs"][0]["findings"]
     assert (found["rule"], found["path"]) == ("spec.dependency", "slurm.dependency[0]")
     assert says in found["fix"]
+    assert main([*words, "--allow", "spec.dependency"]) == 2  # it has no number of a job all the same
 
 
 def test_explain_shows_the_sites_values_with_their_origin(
