@@ -145,13 +145,15 @@ def find_hf_home(resolution: Resolution) -> str:
 
 
 def _helpers(resolution: Resolution, repos: Sequence[RepoSource]) -> HelpersPlan | None:
-    """The helpers of a checkout or a package. The loader refuses a spec that names both or neither."""
+    """The helpers of a checkout or a package; none where a spec that names neither is allowed."""
     helpers = resolution.spec.mcore_helpers
     if helpers is None:
         return None
     if helpers.package is not None:
         return HelpersPlan(package=helpers.package)
-    folder = next(repo.plan.path for repo in repos if repo.plan.name == helpers.repo)
+    folder = next((repo.plan.path for repo in repos if repo.plan.name == helpers.repo), None)
+    if folder is None:
+        return None
     return HelpersPlan(source=os.path.normpath(Path(folder) / helpers.subdir))
 
 

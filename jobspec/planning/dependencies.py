@@ -23,17 +23,20 @@ def on_jobs(
     wanted: list[str] = []
     findings: list[Finding] = []
     for index, text in enumerate(texts):
-        one = read_dependency(text)
+        path = f"slurm.dependency[{index}]"
         try:
+            one = read_dependency(text)
             found = one if not one.ref or JOB.fullmatch(one.ref) else _on_job(one, store, cluster)
+        except ValueError as problem:  # of a spec whose own error is allowed, or told with those of its rest
+            what, _, fix = str(problem).partition("\n")
+            findings.append(error("resources.dependency", what, "", fix, path=path))
         except JobspecError as problem:
-            path = f"slurm.dependency[{index}]"
             findings += [
                 error("resources.dependency", item.what, item.why, item.fix, path=path)
                 for item in problem.findings
             ]
-            continue
-        wanted += [str(found)] if found else []
+        else:
+            wanted += [str(found)] if found else []
     return tuple(wanted), findings
 
 

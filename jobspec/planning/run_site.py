@@ -100,9 +100,9 @@ def _with_kind(
     """What a kind of GPU changes, and the conflict with a partition that the spec names."""
     chosen: dict[str, Any] = {}
     if kind.constraint:
-        others = merged["constraint"]
-        grouped = f"({others})" if others and "|" in others else others
-        chosen["constraint"] = f"{grouped}&{kind.constraint}" if grouped else kind.constraint
+        both = [text for text in (merged["constraint"], kind.constraint) if text]
+        grouped = [f"({text})" if "|" in text and len(both) > 1 else text for text in both]
+        chosen["constraint"] = "&".join(grouped)
     named, own = (kind.partition or "").split(","), spec.slurm.partition
     if kind.partition and own and not set(own.split(",")) <= set(named):
         return chosen, error(

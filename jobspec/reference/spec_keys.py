@@ -79,7 +79,8 @@ def _type(shape: Shape) -> str:
     if "pattern" in node:
         return _TYPE_OF_PATTERN[str(node["pattern"])]
     if shape.items and not shape.items.properties:
-        return f"list of {_type(shape.items)}" if shape.items.types else "list"
+        one = "text or " if "string" in shape.types else ""
+        return one + (f"list of {_type(shape.items)}" if shape.items.types else "list")
     if shape.items:
         return "list of mappings"
     if shape.values and shape.values.types:

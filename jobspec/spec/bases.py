@@ -17,9 +17,11 @@ from typing import Any
 
 from jobspec.finding import Finding, JobspecError, error
 from jobspec.spec.base_paths import beside
+from jobspec.spec.fields import NAME_PATTERN
 from jobspec.spec.overrides import UNSET, Setting, locate, put
 from jobspec.spec.paths import Path, format_path, parse_path
 from jobspec.spec.schema import Shape, root_shape
+from jobspec.spec.validate import PATTERN_WORDS
 from jobspec.spec.yaml.document import Document, parse_document, read_text
 from jobspec.spec.yaml.dump import dump_spec
 from jobspec.words import did_you_mean
@@ -41,16 +43,17 @@ def split_variant(spec: str) -> tuple[str, str | None]:
 
 def variants_of(spec: str) -> list[str]:
     """The variants of a spec file, those of its bases included; none where it cannot be read."""
+    if not FilePath(spec).is_file():  # what a pipe holds can be read once
+        return []
     try:
         text = read_text(FilePath(spec), "job")
         if not _MAY_BE_THIN.search(text):
             return []  # most specs, without a second look at their YAML
         document = parse_document(text, spec, "job")
         whole = _Reader(FilePath(spec).parent).whole(document, ())
+        return list(_variants(whole))
     except JobspecError:
         return []
-    variants = whole.data.get("variants")
-    return list(variants) if isinstance(variants, dict) else []
 
 
 def flat(document: Document, variant: str | None) -> Document:
@@ -62,6 +65,7 @@ def flat(document: Document, variant: str | None) -> Document:
         return document
     reader = _Reader(FilePath(document.positions.file).parent)
     whole = reader.whole(document, ())
+    _variants(whole)
     if variant is not None:
         whole = _with_variant(whole, variant)
     data = {key: value for key, value in whole.data.items() if key not in THIN}
@@ -132,7 +136,7 @@ def _names(document: Document) -> tuple[list[tuple[Path, str]], Finding | None]:
     items = value if isinstance(value, list) else [value]
     paths: list[Path] = [("base", at) if isinstance(value, list) else ("base",) for at in range(len(items))]
     for path, item in zip(paths, items, strict=True):
-        if not isinstance(item, str) or not item.strip() or "${" in item:
+        if not isinstance(item, str) or not item.strip() or "${" in item or "\0" in item:
             why = "files are laid together before anything is filled in" if "${" in str(item) else ""
             what = "a base is the name of a spec file"
             return [], _finding(document, path, what, why, "write it as `base: common.yaml`")
@@ -141,15 +145,34 @@ def _names(document: Document) -> tuple[list[tuple[Path, str]], Finding | None]:
     return list(zip(paths, items, strict=True)), None
 
 
-def _with_variant(document: Document, name: str) -> Document:
+def _variants(document: Document) -> Mapping[str, Any]:
+    """Raises: JobspecError where they are no mapping, or one has a name that no `FILE:VARIANT` could name."""
     variants = document.data.get("variants")
-    known = [str(key) for key in variants] if isinstance(variants, Mapping) else []
+    if variants is None:
+        return {}
+    if not isinstance(variants, Mapping):
+        what, fix = (
+            "`variants` is no mapping of names to changes",
+            "write it like `long: {train: {steps: 9}}`",
+        )
+        raise _wrong(document, ("variants",), what, "", fix, "spec.variant")
+    wrong = next((name for name in variants if not re.match(NAME_PATTERN, str(name))), None)
+    if wrong is not None:
+        words, example = PATTERN_WORDS[NAME_PATTERN]
+        what, fix = f"variant `{wrong}` has not {words}", f"write it like `{example}`"
+        raise _wrong(document, ("variants", wrong), what, "", fix, "spec.variant")
+    return variants
+
+
+def _with_variant(document: Document, name: str) -> Document:
+    variants = _variants(document)
+    known = list(variants)
     if name not in known:
         what = f"the spec has no variant `{name}`" if name else "no variant is named behind the `:`"
         why = f"its variants: {', '.join(known)}" if known else "it has no `variants`"
         fix = did_you_mean(name, known) or ("name one of them" if known else "name the file alone")
         raise _wrong(document, ("variants",), what, why, fix, "spec.variant")
-    over, prefix = document.data["variants"][name], ("variants", name)
+    over, prefix = variants[name], ("variants", name)
     if over is None:
         return document
     if not isinstance(over, Mapping):

@@ -320,7 +320,7 @@ def _sweep_key(key: str, at: Path) -> Iterator[Broken]:
             fix="write it like `train.seed`",
         )
         return
-    if parts[0] in ("sweep", "lock", "version"):
+    if parts[0] in ("sweep", "lock", "version", "base", "variants"):
         yield Broken("spec.sweep", at, f"a sweep cannot change `{parts[0]}`", fix="choose another key")
     unknown = first_unknown(root_shape("job"), parts)
     if unknown is not None:
@@ -339,6 +339,14 @@ def slurm(spec: JobSpec) -> Iterator[Broken]:
         except ValueError as problem:
             what, _, fix = str(problem).partition("\n")
             yield Broken("spec.dependency", ("slurm", "dependency", index), what, fix=fix)
+
+
+def thin(spec: JobSpec) -> Iterator[Broken]:
+    """A spec has neither once its files are laid together, so `--set` has put it there."""
+    set_late: list[Path] = [("base",)] if spec.base else []
+    for path in (*set_late, *(("variants", name) for name in spec.variants)):
+        what, why = f"`{path[0]}` cannot be set", "files are laid together before `--set`"
+        yield Broken("spec.base", path, what, why, "write it in the spec, or name `SPEC:VARIANT`")
 
 
 RULES: tuple[Rule, ...] = (
@@ -360,4 +368,5 @@ RULES: tuple[Rule, ...] = (
     metrics,
     sweep,
     slurm,
+    thin,
 )

@@ -35,7 +35,7 @@ KEYS = {name: f"slurm.{name}" for name in OF_SLURM} | {
 }  # fmt: skip
 LISTS = ("slurm.dependency", "slurm.mail.events")
 OWN = frozenset({"chdir", "error", "input", "ntasks", "open-mode", "output", "parsable", "wrap"})
-
+OTHERS = ("container",)  # of sbatch, and the beginning of a name above
 
 KINDS = ("after", "afterany", "afterburstbuffer", "aftercorr", "afternotok", "afterok", "singleton")
 
@@ -69,8 +69,21 @@ def read_option(text: str) -> Option:
     """
     if text.startswith("--"):
         name, _, value = text[2:].partition("=")
-        return Option(SAME.get(name, name), value)
+        return Option(_whole(name), value)
     return Option(SHORT.get(text[1:2], text[1:2]), text[2:].strip())
+
+
+def _whole(name: str) -> str:
+    """A long name in full: sbatch takes any beginning that is no other option's.
+
+    >>> _whole("outp"), _whole("tasks-per-node"), _whole("container"), _whole("mem")
+    ('output', 'ntasks-per-node', 'container', 'mem')
+    """
+    name = SAME.get(name, name)
+    if name in (*KEYS, *OWN, *GPUS, *OTHERS):
+        return name
+    known = [whole for whole in (*KEYS, *OWN, *GPUS) if name and whole.startswith(name)]
+    return known[0] if len(known) == 1 else name
 
 
 def bad_options(options: Iterable[str], gpus_are_asked: bool, of_site: bool = False) -> Iterator[BadOption]:
@@ -80,9 +93,9 @@ def bad_options(options: Iterable[str], gpus_are_asked: bool, of_site: bool = Fa
     """
     for index, text in enumerate(options):
         blank = re.fullmatch(r"(--[\w-]+)(?:\s+=?\s*|\s*=\s+)(.*?)\s*", text)
-        option = Option(SAME.get(blank[1][2:], blank[1][2:]), blank[2]) if blank else read_option(text)
+        option = Option(_whole(blank[1][2:]), blank[2]) if blank else read_option(text)
         what = f"`{text}` is not an sbatch option"
-        if not re.fullmatch(r"-[^\n]+", text):
+        if not re.fullmatch(r"--?\w[^\n]*", text):  # behind a bare `--` sbatch reads no further option
             yield BadOption(index, what, "", "write it like `--switches=1`")
         elif problem := _managed(index, text, option, gpus_are_asked, of_site):
             yield problem

@@ -204,4 +204,4 @@ class ClusterProfile(Base, frozen=True):
             {"NCCL_IB_HCA": "mlx5"},
         ),
     ] = field(default_factory=dict)
-    hooks: Annotated[Hooks, doc("Bash of the site.")] = Hooks()
+    hooks: Annotated[Hooks, doc("What the site adds to each run.")] = Hooks()

@@ -121,6 +121,9 @@ def _slurm(profile: ClusterProfile) -> Iterator[Finding]:
         if not (kind.gres or kind.partition or kind.constraint):
             what, fix = f"nothing tells Slurm of `{name}`", f"add `gres: {name}`, a partition or a constraint"
             yield error("cluster.gpu-type", what, fix=fix, path=at)
+        elif re.search("[:,]", kind.gres or ""):
+            what, fix = f"`{kind.gres}` is no type of GPU in GRES", "write the middle of `gpu:h200:8`: `h200`"
+            yield error("cluster.gpu-type", what, fix=fix, path=f"{at}.gres")
         elif kind.gres and profile.slurm.gpus == "none":
             what, why = "`gres` has no effect", "with `gpus: none` the job asks for no GPUs"
             yield warning("cluster.unused", what, why, "use a partition or a constraint", path=f"{at}.gres")

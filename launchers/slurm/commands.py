@@ -255,6 +255,21 @@ def summarise(tasks: Mapping[int, JobStatus]) -> JobStatus:
     return JobStatus(JobState.COMPLETED, reason, 0, raw="COMPLETED", tasks=tasks)
 
 
+def gpus_by_type(gres: str) -> dict[str, int]:
+    """GPUs by type out of a GRES text of sinfo; the type is empty where it names none.
+
+    >>> gpus_by_type("gpu:h200:8(S:0-1,2),nvme:1"), gpus_by_type("gpu:3(IDX:0-2)"), gpus_by_type("(null)")
+    ({'h200': 8}, {'': 3}, {})
+    """
+    found: dict[str, int] = {}
+    for item in re.sub(r"\([^)]*\)", "", gres).split(","):
+        name, *rest = item.split(":")
+        if name == "gpu" and rest and rest[-1].isdecimal():
+            kind = rest[0] if len(rest) > 1 else ""
+            found[kind] = found.get(kind, 0) + int(rest[-1])
+    return found
+
+
 # Texts of a controller that is busy, restarting or unreachable for a moment: the call is worth repeating.
 # Source: Slurm's slurm_errno.c (22.05 and 24.11) and the messages of slurm_protocol_api.c.
 _TRANSIENT = re.compile(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from jobspec.finding import fail
 from jobspec.launchers.access.command import Client
 from jobspec.launchers.reach import Reach
-from jobspec.launchers.slurm.commands import refusal_fix
+from jobspec.launchers.slurm.commands import gpus_by_type, refusal_fix
 from jobspec.launchers.slurm.retry import run_retrying
 from jobspec.words import did_you_mean
 
@@ -167,11 +167,11 @@ def _number(text: str) -> int:
 def _gpus(gres: str) -> tuple[int, int]:
     """Whole GPUs and slices in a GRES text: `gpu:8`, `gpu:h100:8(S:0-1)`; several types are added up."""
     whole = slices = 0
-    for kind, count in re.findall(r"\bgpu(?::([\w.+-]*[A-Za-z_][\w.+-]*))?:(\d+)", gres):
+    for kind, count in gpus_by_type(gres).items():
         if MIG.search(kind):
-            slices += int(count)
+            slices += count
         else:
-            whole += int(count)
+            whole += count
     return whole, slices
 
 
@@ -238,7 +238,7 @@ def _types(gres: str) -> set[str]:
     >>> _types("gpu:h100:8,nvme:1"), _types("gpu:8"), _types("gpu:1g.10gb:7")
     ({'h100'}, set(), set())
     """
-    return {name for name in re.findall(r"\bgpu:([A-Za-z][\w.-]*):\d", gres) if not MIG.search(name)}
+    return {name for name in gpus_by_type(gres) if name[:1].isalpha() and not MIG.search(name)}
 
 
 def profile_text(detected: Detected, name: str) -> str:

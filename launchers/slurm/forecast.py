@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import Finding, JobspecError, error, warning
 from jobspec.launchers.access.command import Client, Completed
-from jobspec.launchers.slurm.commands import refusal_fix
+from jobspec.launchers.slurm.commands import gpus_by_type, refusal_fix
 from jobspec.runtime.base.hostlist import HostlistError, expand
 from jobspec.units import parse_time, slurm_time
 
@@ -149,27 +149,12 @@ def gpus_of(nodes: Iterable[Node]) -> tuple[Gpus, ...]:
     total: dict[str, int] = {}
     idle: dict[str, int] = {}
     for node in {node.name: node for node in nodes}.values():
-        used = _gpus(node.used)
-        for kind, count in _gpus(node.gres).items():
+        used = gpus_by_type(node.used)
+        for kind, count in gpus_by_type(node.gres).items():
             total[kind] = total.get(kind, 0) + count
             free = count - used.get(kind, 0) if node.state.startswith(("idle", "mix")) else 0
             idle[kind] = idle.get(kind, 0) + free
     return tuple(Gpus(kind, idle[kind], total[kind]) for kind in sorted(total))
-
-
-def _gpus(gres: str) -> dict[str, int]:
-    """GPUs by type.
-
-    >>> _gpus("gpu:h200:8(S:0-1,2),nvme:1"), _gpus("gpu:3(IDX:0-2)"), _gpus("(null)")
-    ({'h200': 8}, {'': 3}, {})
-    """
-    found: dict[str, int] = {}
-    for item in re.sub(r"\([^)]*\)", "", gres).split(","):
-        name, *rest = item.split(":")
-        if name == "gpu" and rest and rest[-1].isdecimal():
-            kind = rest[0] if len(rest) > 1 else ""
-            found[kind] = found.get(kind, 0) + int(rest[-1])
-    return found
 
 
 def parse_reservations(text: str) -> list[Mapping[str, str]]:

@@ -58,7 +58,16 @@ def test_an_option_of_the_spec_is_named_there() -> None:
 
 
 @pytest.mark.parametrize(
-    "option", ["--switches=1", "--comment=two words", "--gres=nvme:1", "--mem-per-cpu=1G"]
+    "option",
+    [
+        "--switches=1",
+        "--comment=two words",
+        "--container=/bundle",
+        "--no-kill",
+        "--mem-bind=local",
+        "--gres=nvme:1",
+        "--mem-per-cpu=1G",
+    ],
 )
 def test_an_option_of_its_own_is_fine(option: str) -> None:
     assert [*bad_options([option], gpus_are_asked=True)] == []
@@ -86,10 +95,14 @@ def test_a_site_that_asks_for_no_gpus_itself_may_do_so() -> None:
         ("--tasks-per-node=8", "use `launch.tasks_per_node` of a spec in its place"),
         ("--requeue", "use `launch.requeue.max_attempts` of a spec in its place"),
         ("-o out", "remove it"),
+        ("--outp=out", "remove it"),
+        ("--part=debug", "write `slurm.partition: debug` in its place"),
+        ("--part debug", "write `slurm.partition: debug` in its place"),
         ("--switches 1", "write `--switches=1`"),
         ("--comment = x", "write `--comment=x`"),
         ("--reservation rl", "write `slurm.reservation: rl` in its place"),
         ("switches=1", "write it like `--switches=1`"),
+        ("--", "write it like `--switches=1`"),
     ],
 )
 def test_an_option_that_a_key_stands_for_or_that_is_none_is_told_what_to_write(option: str, fix: str) -> None:

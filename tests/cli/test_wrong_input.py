@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -108,6 +109,16 @@ def test_one_bad_spec_among_good_ones_fails_alone(project: Project) -> None:
     done = project.cli("validate", "hello.yaml", "bad.yaml", "--json")
     assert done.code == 2
     assert [spec["ok"] for spec in done.json["specs"]] == [True, False]
+
+
+def test_a_spec_in_a_pipe_is_read_once(project: Project) -> None:
+    """`validate <(command)`: a look for variants before would leave nothing."""
+    there, into = os.pipe()
+    os.write(into, HELLO.encode())
+    os.close(into)
+    done = project.cli("validate", f"/dev/fd/{there}")
+    os.close(there)
+    assert (done.code, done.out) == (0, f"/dev/fd/{there}: ok\n"), done.err
 
 
 def test_allow_turns_a_named_error_into_a_warning(project: Project) -> None:
@@ -230,3 +241,10 @@ def test_a_section_of_a_mistyped_name_is_told_once(project: Project) -> None:
     project.write("torn.yaml", "version: 1\nname: x\nframework: trl\ndatta: [{name: d, source: /d}]\n")
     done = project.cli("validate", "torn.yaml")
     assert re.findall(r"^error\[(.+)\]", done.err, re.MULTILINE) == ["spec.unknown-key"], done.err
+
+
+def test_a_rule_that_planning_counts_on_is_told_without_a_traceback(project: Project) -> None:
+    project.write("torn.yaml", HELLO + "mcore_helpers: {}\n")
+    for words in ([], ["--allow", "spec.helpers"]):
+        done = project.cli("validate", "torn.yaml", *words)
+        assert re.findall(r"^\w+\[(spec.helpers|jobspec.bug)\]", done.err, re.MULTILINE) == ["spec.helpers"]

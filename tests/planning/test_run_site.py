@@ -34,6 +34,7 @@ SITE: dict[str, Any] = {
             "h100": {"gres": "h100"},
             "h200": {"partition": "gpu-h200,gpu-long", "node": H200},
             "a100": {"constraint": "a100"},
+            "ada": {"constraint": "l40|l40s"},
         },
     },
     "paths": {"runs": "/shared/runs"},
@@ -88,6 +89,7 @@ def test_a_value_by_set_and_an_empty_one_that_asks_for_none() -> None:
         ("h100", "gres", {"gpu_type": "h100"}),
         ("h200", "gres", {"partition": "gpu-h200,gpu-long"}),
         ("a100", "gres", {"constraint": "(ib|roce)&a100"}),
+        ("ada", "gres", {"constraint": "(ib|roce)&(l40|l40s)"}),
     ],
 )
 def test_a_kind_of_gpu_by_gres_by_partition_or_by_feature(
@@ -253,10 +255,12 @@ def test_a_dependency_in_other_words_is_an_error_with_the_right_ones(
     spec = tmp_path / "s.yaml"
     slurm = f"slurm: {{dependency: ['{text}']}}\n"
     spec.write_text("version: 1\nname: x\nframework: command\ntrain: {command: [x]}\n" + slurm)
-    assert main(["validate", str(spec), "--json"]) == 2
+    words = ["validate", str(spec), "--cluster", "slurm-generic", "--json"]
+    assert main(words) == 2
     (found,) = json.loads(capsys.readouterr().out)["specs"][0]["findings"]
     assert (found["rule"], found["path"]) == ("spec.dependency", "slurm.dependency[0]")
     assert says in found["fix"]
+    assert main([*words, "--allow", "spec.dependency"]) == 2  # it has no number of a job all the same
 
 
 def test_explain_shows_the_sites_values_with_their_origin(

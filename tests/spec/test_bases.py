@@ -36,6 +36,8 @@ variants:
   shorter-name.2: {name: other}
 """
 OTHER, PART = "is of version 2, and this spec of version 1", "is no mapping of keys to values"
+NAMES = "is no mapping of names to changes"
+NAME = "a name: letters, digits, `.`, `_` and `-`, a letter or digit first, at most 63"
 MORE = "resources: {time: null}\nsecrets: [HF_TOKEN]\n"
 
 
@@ -158,12 +160,15 @@ def test_the_run_folder_gets_the_whole_spec(folder: Path) -> None:
         ("base: t.yaml\n", "t.yaml", ("spec.base", "`t.yaml` is its own base: t.yaml -> t.yaml", 1)),
         ("name: x\nbase: [{}]\n", "t.yaml", ("spec.base", "a base is the name of a spec file", 2)),
         ("base: '${env:X}'\n", "t.yaml", ("spec.base", "a base is the name of a spec file", 1)),
+        ('base: "a\\0b"\n', "t.yaml", ("spec.base", "a base is the name of a spec file", 1)),
         ("lock: {}\nbase: more.yaml\n", "t.yaml", ("spec.base", "a lock has no `base`", 2)),
         ("base: v2.yaml\n", "t.yaml", ("spec.base", f"base `v2.yaml` {OTHER}", 1)),
         ("base: locked.yaml\n", "t.yaml", ("spec.base", "base `locked.yaml` is the lock of a run", 1)),
         ("base: 'thin.yaml:lnog'\n", "t.yaml", ("spec.variant", "the spec has no variant `lnog`", 8)),
         ("variants: {a: {base: x}}\n", "t.yaml:a", ("spec.variant", "a variant cannot give `base`", 1)),
         ("variants: {a: 3}\n", "t.yaml:a", ("spec.variant", f"variant `a` {PART}", 1)),
+        ("variants: [a]\n", "t.yaml", ("spec.variant", f"`variants` {NAMES}", 1)),
+        ("variants: {'a/b': {}}\n", "t.yaml", ("spec.variant", f"variant `a/b` has not {NAME}", 1)),
         ("name: x\n", "t.yaml:a", ("spec.variant", "the spec has no variant `a`", 1)),
         ("name: x\n", "t.yaml:", ("spec.variant", "no variant is named behind the `:`", 1)),
     ],
@@ -174,6 +179,21 @@ def test_what_cannot_be_laid_together(folder: Path, text: str, name: str, want: 
     (folder / "t.yaml").write_text(text)
     rule, what, _, _, line = refused(folder, name)
     assert (rule, what, line) == want
+
+
+@pytest.mark.parametrize("key", ["base=more.yaml", "variants.long={name: x}"])
+def test_set_comes_too_late_for_a_base(folder: Path, key: str) -> None:
+    """The lock of such a run could not be read."""
+    with pytest.raises(JobspecError) as caught:
+        load(folder, "thin.yaml", key)
+    (found,) = caught.value.findings
+    name = key.partition("=")[0].partition(".")[0]
+    assert (found.rule, found.what, found.file) == ("spec.base", f"`{name}` cannot be set", f"--set {key}")
+
+
+def test_a_sweep_changes_no_base(folder: Path) -> None:
+    (folder / "t.yaml").write_text("base: thin.yaml\nsweep: {grid: {base: [a, b]}}\n")
+    assert refused(folder, "t.yaml")[:2] == ("spec.sweep", "a sweep cannot change `base`")
 
 
 def test_a_similar_name_is_offered(folder: Path) -> None:

@@ -252,6 +252,7 @@ BAD: list[tuple[str, str, str]] = [
     ("paths: {runs: /x}\nslurm: {extra_sbatch: ['--comment x']}", "cluster.sbatch", "--comment=x"),
     ("paths: {runs: /x}\nslurm: {extra_sbatch: [--qos=x]}", "cluster.sbatch", "slurm.qos: x"),
     ("paths: {runs: /x}\nslurm: {gpu_types: {h200: {}}}", "cluster.gpu-type", "gres: h200"),
+    ("paths: {runs: /x}\nslurm: {gpu_types: {h200: {gres: 'gpu:h200'}}}", "cluster.gpu-type", "`h200`"),
     (
         'paths: {runs: /x}\nslurm: {extra_sbatch: ["--a=b\\n#SBATCH --c"]}',
         "cluster.sbatch",
