@@ -333,6 +333,17 @@ def test_only_containers_that_nobody_uses_are_swept(stage: Stage, tmp_path: Path
     assert (tmp_path / "made").is_dir()
 
 
+def test_container_that_another_job_begins_to_unpack_meanwhile_stays(stage: Stage, tmp_path: Path) -> None:
+    name, began = "pyxis_jobspec-20260101-000000-busy", tmp_path / "began"
+    listed = f"touch {began}; printf 'NAME PID\\n{name}\\n'"
+    stage.program("enroot", then=f"[[ $1 != list ]] || {{ {listed}; }}")
+    stage.program("ps", then=f"[[ ! -e {began} ]] || echo unsquashfs -d /data/{name} /images/a.sqsh")
+    (tmp_path / "prepare").write_text(node_containers.PREPARE)
+    assert stage.bash(tmp_path / "prepare", RUN_ID).returncode == 0
+    assert began.exists()
+    assert not [call for call in stage.calls() if b"remove" in call.argv]
+
+
 def test_without_enroot_on_the_node_the_folders_are_made(stage: Stage, tmp_path: Path) -> None:
     (tmp_path / "prepare").write_text(node_containers.PREPARE)
     assert stage.bash(tmp_path / "prepare", RUN_ID, str(tmp_path / "made")).returncode == 0
