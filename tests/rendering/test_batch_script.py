@@ -21,6 +21,7 @@ from tests.kits.render_kit import RUN_ID, SLURM, Stage, resolve_text
 
 BARE = "version: 1\nname: x\nframework: command\ntrain: {command: [x]}\nsecrets: [XSECRET]\n"
 SPEC = BARE + "launch: {mode: ray}\n"
+AGAIN = "{mode: ray, requeue: {max_attempts: 3}}"
 PYXIS = SLURM + "container: {runtime: pyxis}\nhooks: {setup: ['export FROM_HOOK=\"$USER\"']}\n"
 Write = Callable[[Path, Mapping[str, bytes]], Path]
 
@@ -256,6 +257,21 @@ def test_the_job_writes_its_reports_and_keeps_its_exit_code(
     assert (done.returncode, done.stderr) == (7, b"")
     assert (folder / "report.log").read_text() == f"{RUN_ID}: Nothing ran\n"
     assert json.loads((folder / "report.json").read_text())["result"] == "Nothing ran"
+
+
+@pytest.mark.parametrize(("launch", "reported"), [("{mode: ray}", True), (AGAIN, False)])
+def test_a_job_that_slurm_may_start_again_does_not_report_on_its_signal(
+    launch: str, reported: bool, run_dir: Callable[..., Path], stage: Stage, tmp_path: Path
+) -> None:
+    """`hooks.on_end` tells once: a run that was preempted would be told as ended."""
+    log = tmp_path / "log"
+    stage.program("srun", then=STEP.format(log=log, on_usr1=""))
+    folder = run_dir(BARE + f"launch: {launch}\n", package=PACKAGE)
+    job = start(stage, folder / "job.sbatch", SLURM_JOB_ID="77")
+    wait_for(lambda: log.exists() and "ready" in log.read_text())
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(timeout=60) == 9
+    assert (folder / "report.json").exists() == reported
 
 
 def test_a_report_that_cannot_be_written_or_takes_too_long_changes_nothing(
