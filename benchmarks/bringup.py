@@ -17,7 +17,8 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -28,6 +29,7 @@ from tests.slurm.lab import PYTHON, Lab, await_true
 from tests.slurm.machine import missing
 
 AIM = 1.15
+HOOK = "hooks: {setup: ['date +%s.%N >\"$JOBSPEC_RUN_DIR/batch-start\"']}\n"
 
 FLOOR_JOB = """\
 #!/bin/bash
@@ -70,6 +72,21 @@ with open(out + ".part", "w") as file:
 import os
 os.rename(out + ".part", out)
 """
+
+
+@contextmanager
+def bench_lab(name: str, nodes: int) -> Iterator[Lab]:
+    """A test cluster of its own, whose profile `lab-bench` notes when a batch script begins."""
+    Cluster(name, Options(nodes=nodes, accounting="none")).stop()  # of a run that was killed
+    cluster = Cluster(name, Options(nodes=nodes, accounting="none"))
+    try:
+        cluster.start()
+        lab = Lab(cluster)
+        lab.prepare()
+        lab.add_profile("lab-bench", more=HOOK)
+        yield lab
+    finally:
+        cluster.stop()
 
 
 def floor(lab: Lab, nodes: int, number: int) -> float:
@@ -127,18 +144,8 @@ def main() -> int:
     if reason := missing(accounting=False):
         print(f"bringup: not measured: {reason}", file=sys.stderr)
         return 1
-    cluster = Cluster("bench", Options(nodes=max(counts), accounting="none"))
-    cluster.stop()
-    cluster = Cluster("bench", Options(nodes=max(counts), accounting="none"))
-    try:
-        cluster.start()
-        lab = Lab(cluster)
-        lab.prepare()
-        hook = "hooks: {setup: ['date +%s.%N >\"$JOBSPEC_RUN_DIR/batch-start\"']}\n"
-        lab.add_profile("lab-bench", more=hook)
+    with bench_lab("bench", max(counts)) as lab:
         rows = measure(lab, counts, args.repeats, lambda text: print(text, file=sys.stderr))
-    finally:
-        cluster.stop()
     print(
         f"{'nodes':>5} {'floor s':>8} {'jobspec s':>10} {'ratio':>6}   (median of {args.repeats}, aim {AIM})"
     )

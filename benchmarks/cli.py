@@ -14,6 +14,7 @@ where it is installed, is measured beside it on the same fakes.
 from __future__ import annotations
 
 import argparse
+import getpass
 import importlib.util
 import json
 import os
@@ -109,8 +110,9 @@ class Bench:
 
     def _write_fakes(self) -> None:
         ids = range(1000, 1000 + self.count)
-        (self.root / "squeue.txt").write_text(
-            "".join(f"{job}|RUNNING|4|n[1-4]|2026-01-01T00:00:00|bench|None\n" for job in ids)
+        tail = f"RUNNING|{getpass.getuser()}|2026-01-01T00:00:00|n[1-4]|2026-01-01T00:00:00"
+        (self.root / "squeue.txt").write_text(  # in the fields of `SQUEUE_FORMAT`
+            "".join(f"{1000 + n}|{tail}|bench-{self.run_id(n)}|None\n" for n in range(self.count))
         )
         (self.root / "sacct.txt").write_text(
             "JobID|State|NodeList\n" + "".join(f"{job}|RUNNING|n[1-4]\n" for job in ids)
@@ -131,7 +133,7 @@ class Bench:
         """Runs as `submit` leaves them, from one that was rendered."""
         self.jobspec("render", "one.yaml", "--out", str(self.root / "template"))
         for number in range(self.count):
-            run_id = f"20260101-{number // 3600:02d}{number // 60 % 60:02d}{number % 60:02d}-{number:06x}"
+            run_id = self.run_id(number)
             folder = self.root / "runs" / "bench" / run_id
             metrics = folder / "attempts" / "1" / "metrics"
             metrics.mkdir(parents=True)
@@ -151,11 +153,14 @@ class Bench:
             }
             (folder / "launch.json").write_text(json.dumps(record))
 
+    def run_id(self, number: int, day: str = "20260101") -> str:
+        return f"{day}-{number // 3600:02d}{number // 60 % 60:02d}{number % 60:02d}-{number:06x}"
+
     def end_runs(self, count: int) -> None:
         """Another folder of runs: so many that have ended and were judged."""
         template = next((self.root / "runs" / "bench").iterdir())
         for number in range(count):
-            run_id = f"20260102-{number // 3600:02d}{number // 60 % 60:02d}{number % 60:02d}-{number:06x}"
+            run_id = self.run_id(number, "20260102")
             folder = self.root / f"ended-{count}" / "bench" / run_id
             folder.mkdir(parents=True)
             os.link(template / "plan.json", folder / "plan.json")
@@ -169,18 +174,25 @@ class Bench:
     def python(self, code: str, *argv: object) -> None:
         self._run([sys.executable, "-c", code, *map(str, argv)])
 
-    def jobspec(self, *argv: str) -> None:
+    def jobspec(self, *argv: str) -> str:
         program = Path(sys.executable).with_name("jobspec")
-        self._run([str(program), *argv])
+        return self._run([str(program), *argv])
+
+    def status(self) -> None:
+        """Of all live runs: those that a fake queue does not know would come from the index of ended ones."""
+        live = self.jobspec("status", "--all").count(" RUNNING ")
+        if live != self.count:
+            raise SystemExit(f"{live} runs of {self.count} are RUNNING")
 
     def render(self, spec: str) -> None:
         self.rendered += 1
         self.jobspec("render", spec, "--out", str(self.root / f"out-{self.rendered}"))
 
-    def _run(self, argv: list[str]) -> None:
+    def _run(self, argv: list[str]) -> str:
         done = subprocess.run(argv, cwd=self.root, env=self.env, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise SystemExit(f"{argv} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+        return done.stdout
 
     def measure(self, row: Row) -> None:
         self.calls.unlink(missing_ok=True)
@@ -206,7 +218,7 @@ def rows(bench: Bench) -> list[Row]:
         Row("jobspec validate, one Slurm job", lambda: bench.jobspec("validate", "one.yaml"), "0.18 s"),
         Row("jobspec render, one Slurm job", lambda: bench.render("one.yaml"), "0.30 s"),
         Row(f"jobspec render, sweep of {many} points", lambda: bench.render("sweep.yaml"), "2 s"),
-        Row(f"jobspec status, {runs} live runs", lambda: bench.jobspec("status", "--all"), "0.1 s, 1 call"),
+        Row(f"jobspec status, {runs} live runs", bench.status, "0.1 s, 1 call"),
     ]
     for count, aim in ((runs, "0.1 s"), (10 * runs, "0.3 s")):
         bench.end_runs(count)

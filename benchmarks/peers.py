@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -106,7 +107,7 @@ def process_rows(contest: str, bench: Bench, work: Work, versions: dict[str, str
         "help": lambda: bench.jobspec("--help"),
         "one": lambda: bench.render("one.yaml"),
         "sweep": lambda: bench.render("sweep.yaml"),
-        "status": lambda: bench.jobspec("status", "--all"),
+        "status": bench.status,
     }
     yield Row(contest, "jobspec", versions["jobspec"], action=own[contest])
     for peer in PEERS[1:-1]:
@@ -149,9 +150,6 @@ def install_rows(peers: Path, versions: dict[str, str]) -> Iterator[Row]:
 def race(args: argparse.Namespace, versions: dict[str, str], rows: list[Row]) -> None:
     """The race on the test cluster, see `peers_bringup`; an interrupt ends it with what is measured."""
     from benchmarks import bringup, peers_bringup
-    from tests.slurm.cluster import Cluster
-    from tests.slurm.cluster_files import Options
-    from tests.slurm.lab import Lab
     from tests.slurm.machine import missing
 
     if reason := missing(accounting=False):
@@ -159,14 +157,7 @@ def race(args: argparse.Namespace, versions: dict[str, str], rows: list[Row]) ->
         return
     counts = [int(word) for word in args.nodes.split(",")]
     racers = peers_bringup.racers(args.peers, args.nemo_rl, versions)
-    cluster = Cluster("peers", Options(nodes=max(counts), accounting="none"))
-    cluster.stop()
-    cluster = Cluster("peers", Options(nodes=max(counts), accounting="none"))
-    try:
-        cluster.start()
-        lab = Lab(cluster)
-        lab.prepare()
-        lab.add_profile("lab-bench", more=peers_bringup.HOOK)
+    with suppress(KeyboardInterrupt), bringup.bench_lab("peers", max(counts)) as lab:
         for nodes in counts:
             contest = f"Ray up on {nodes} nodes"
             acts: list[tuple[Row, Callable[[int], float]]] = [
@@ -180,10 +171,6 @@ def race(args: argparse.Namespace, versions: dict[str, str], rows: list[Row]) ->
             for number in range(args.up_repeat):
                 for row, act in acts:
                     attempt(row, lambda act=act, number=number: act(number))
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-    finally:
-        cluster.stop()
 
 
 def attempt(row: Row, act: Callable[[], float]) -> None:

@@ -26,7 +26,6 @@ from benchmarks import bringup
 from tests.slurm.lab import PYTHON, Lab, await_true
 
 PATIENCE_S = 300
-HOOK = "hooks: {setup: ['date +%s.%N >\"$JOBSPEC_RUN_DIR/batch-start\"']}\n"
 SRUN = """\
 #!/bin/bash
 # Stands in for Pyxis and PMIx: drops their options.

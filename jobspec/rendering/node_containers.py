@@ -9,17 +9,18 @@ ENROOT = "PATH=$PATH:/usr/local/bin:/usr/bin; unset ENROOT_DATA_PATH\n"
 
 # $1 is the run, the rest are folders. A container of a job that was killed stays: it fills the node's disk,
 # and a requeued job would take its own, half unpacked (pyxis#161). One in use runs, or its run has a process
-# here.
+# here: they are asked for last, since another job may begin to unpack its own meanwhile.
 PREPARE = f"""\
 {ENROOT}\
 run=$1; shift
-if all=$(ps -eo args=); then
-  enroot list -f | awk 'NR > 1 && $1 ~ /^pyxis_jobspec-/ && $2 == "" {{ print $1 }}' | while read -r name; do
+{{
+  idle=$(enroot list -f | awk 'NR > 1 && $1 ~ /^pyxis_jobspec-/ && $2 == "" {{ print $1 }}')
+  all=$(ps -eo args=) && printf '%s\\n' "$idle" | while read -r name; do
     if [[ $name == "pyxis_jobspec-$run" || $all != *"${{name#pyxis_jobspec-}}"* ]]; then
       timeout 120 enroot remove --force "$name"
     fi
   done
-fi >/dev/null 2>&1
+}} >/dev/null 2>&1
 (($# == 0)) || exec mkdir -p -- "$@"
 """
 REMOVE = f'{ENROOT}enroot remove --force "$1"'

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import fail
 from jobspec.launchers.access.here import LocalClient
-from jobspec.launchers.slurm.commands import refusal_fix
+from jobspec.launchers.base import JobState
+from jobspec.launchers.slurm.commands import job_unknown, parse_state, refusal_fix
 from jobspec.words import install_command
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 
 WRITTEN_S = 5.0
-LIVE = frozenset({"", "PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED"})
 
 
 def new_executor(
@@ -79,18 +79,20 @@ def await_end(job: Any, timeout_s: float, poll_s: float) -> str:
     import submitit
 
     on_slurm = isinstance(job, submitit.SlurmJob)
-    deadline, state = time.monotonic() + timeout_s, ""
+    deadline, state = time.monotonic() + timeout_s, JobState.UNKNOWN
     ended = False
     while not (_has_results(job) if on_slurm else job.done()):
         if ended:
-            raise submitit.core.utils.UncompletedJobError(f"it has ended as {state}, and left no result")
+            raise submitit.core.utils.UncompletedJobError(
+                f"it has ended as {state.value}, and left no result"
+            )
         if time.monotonic() > deadline:
             job.cancel()
-            return state or "UNKNOWN"
+            return state.value
         time.sleep(poll_s)
         if on_slurm:
             state = _state(job.job_id)
-            ended = state not in LIVE and not _appear(job)
+            ended = state.final and not _appear(job)
     return ""
 
 
@@ -106,13 +108,14 @@ def _appear(job: Any) -> bool:
     return _has_results(job)
 
 
-def _state(job_id: str) -> str:
-    """The job's state in the queue; empty when that does not answer, `GONE` when it knows the job no more."""
+def _state(job_id: str) -> JobState:
+    """The job's state in the queue: UNKNOWN when that does not answer, MISSING when it has no such job."""
     words = ["squeue", "--noheader", "--states=all", "--format=%T", f"--jobs={job_id}"]
     found = LocalClient().run(words)
     if found.code != 0:
-        return "GONE" if "Invalid job id" in found.stderr else ""
-    return (found.stdout.split() or ["GONE"])[0]
+        return JobState.MISSING if job_unknown(found.stderr) else JobState.UNKNOWN
+    state, *_ = found.stdout.split() or [JobState.MISSING.value]
+    return parse_state(state)
 
 
 def last_words(stderr: str, message: str) -> str:

@@ -21,6 +21,7 @@ from tests.kits.render_kit import RUN_ID, SLURM, Stage, resolve_text
 
 BARE = "version: 1\nname: x\nframework: command\ntrain: {command: [x]}\nsecrets: [XSECRET]\n"
 SPEC = BARE + "launch: {mode: ray}\n"
+AGAIN = "{mode: ray, requeue: {max_attempts: 3}}"
 PYXIS = SLURM + "container: {runtime: pyxis}\nhooks: {setup: ['export FROM_HOOK=\"$USER\"']}\n"
 Write = Callable[[Path, Mapping[str, bytes]], Path]
 
@@ -258,6 +259,21 @@ def test_the_job_writes_its_reports_and_keeps_its_exit_code(
     assert json.loads((folder / "report.json").read_text())["result"] == "Nothing ran"
 
 
+@pytest.mark.parametrize(("launch", "reported"), [("{mode: ray}", True), (AGAIN, False)])
+def test_a_job_that_slurm_may_start_again_does_not_report_on_its_signal(
+    launch: str, reported: bool, run_dir: Callable[..., Path], stage: Stage, tmp_path: Path
+) -> None:
+    """`hooks.on_end` tells once: a run that was preempted would be told as ended."""
+    log = tmp_path / "log"
+    stage.program("srun", then=STEP.format(log=log, on_usr1=""))
+    folder = run_dir(BARE + f"launch: {launch}\n", package=PACKAGE)
+    job = start(stage, folder / "job.sbatch", SLURM_JOB_ID="77")
+    wait_for(lambda: log.exists() and "ready" in log.read_text())
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(timeout=60) == 9
+    assert (folder / "report.json").exists() == reported
+
+
 def test_a_report_that_cannot_be_written_or_takes_too_long_changes_nothing(
     run_dir: Callable[..., Path], stage: Stage
 ) -> None:
@@ -331,6 +347,17 @@ def test_only_containers_that_nobody_uses_are_swept(stage: Stage, tmp_path: Path
     removed = [call.argv[-1] for call in stage.calls() if b"remove" in call.argv]
     assert removed == [b"pyxis_jobspec-20260101-000000-dead", f"pyxis_jobspec-{RUN_ID}".encode()]
     assert (tmp_path / "made").is_dir()
+
+
+def test_container_that_another_job_begins_to_unpack_meanwhile_stays(stage: Stage, tmp_path: Path) -> None:
+    name, began = "pyxis_jobspec-20260101-000000-busy", tmp_path / "began"
+    listed = f"touch {began}; printf 'NAME PID\\n{name}\\n'"
+    stage.program("enroot", then=f"[[ $1 != list ]] || {{ {listed}; }}")
+    stage.program("ps", then=f"[[ ! -e {began} ]] || echo unsquashfs -d /data/{name} /images/a.sqsh")
+    (tmp_path / "prepare").write_text(node_containers.PREPARE)
+    assert stage.bash(tmp_path / "prepare", RUN_ID).returncode == 0
+    assert began.exists()
+    assert not [call for call in stage.calls() if b"remove" in call.argv]
 
 
 def test_without_enroot_on_the_node_the_folders_are_made(stage: Stage, tmp_path: Path) -> None:

@@ -26,7 +26,10 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, squeue: str) -> submiti
 
 @pytest.mark.parametrize(
     ("squeue", "told"),
-    [("echo FAILED", "FAILED"), ("echo slurm_load_jobs error: Invalid job id specified >&2; exit 1", "GONE")],
+    [
+        ("echo FAILED", "FAILED"),
+        ("echo slurm_load_jobs error: Invalid job id specified >&2; exit 1", "MISSING"),
+    ],
 )
 def test_job_that_left_no_result_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, squeue: str, told: str
@@ -35,10 +38,11 @@ def test_job_that_left_no_result_is_not_waited_for(
         await_end(job(tmp_path, monkeypatch, squeue), 60, 0.05)
 
 
+@pytest.mark.parametrize("state", ["PENDING", "REQUEUE_HOLD"])
 def test_job_that_takes_too_long_is_cancelled_and_its_state_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
-    assert await_end(job(tmp_path, monkeypatch, "echo PENDING"), 0.3, 0.05) == "PENDING"
+    assert await_end(job(tmp_path, monkeypatch, f"echo {state}"), 0.3, 0.05) == state
     assert (tmp_path / "cancelled").exists()
 
 
