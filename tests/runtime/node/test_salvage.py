@@ -18,16 +18,20 @@ WAIT = "touch $JOBSPEC_RUN_DIR/began; sleep 600"
 
 def killed(run: Run) -> None:
     """As Slurm ends a step: agents, guards, and what they have started, all at once."""
-    for row in run.leftovers():
-        os.kill(int(row.split()[0]), signal.SIGKILL)
+    pids = [int(row.split()[0]) for row in run.leftovers()]
+    for kind in (signal.SIGSTOP, signal.SIGKILL):  # a guard that still runs would clean up after its agent
+        for pid in pids:
+            os.kill(pid, kind)
     for agent in run.agents:
         agent.communicate(timeout=30)
     run.agents.clear()
 
 
 def salvaged(run: Run, env: dict[str, str]) -> list[int]:
+    """One node after the other: here they share a disk, and the sweep of one removes what another keeps."""
     for index in range(run.plan.nodes):
         run.agent(index, env={**env, "JOBSPEC_SALVAGE": "1"})
+        run.wait_file(run.attempt / f"salvaged-{index}.json")
     return [run.finish(agent)[0] for agent in run.agents]
 
 
@@ -52,7 +56,21 @@ def test_files_of_all_nodes_are_saved_and_listed(tmp_path: Path) -> None:
         assert listed(run) == [("127.0.0.3/of-x.txt", "127.0.0.3"), ("of-x.txt", "127.0.0.2")]
         text = (run.root / "artifacts/of-x.txt").read_text()
         assert text.startswith("mine\n") and "hunter2" not in text
-        assert list(Path(run.plan.node_local).glob("run-*")) == []
+        assert run.leftovers() == []
+
+
+def test_nothing_stays_on_a_node_whose_files_are_saved(tmp_path: Path) -> None:
+    write = shell(WRITE.format(then=WAIT))
+    with running(tmp_path, write, collect=CollectPlan(patterns=("of-*.txt",))) as run:
+        run.agent(env={"NAME": "x"})
+        kept = Path(run.plan.node_local)
+        run.wait_event("driver", "start")
+        run.wait_file(next(kept.glob("run-*")) / "of-x.txt")
+        killed(run)
+        assert list(kept.glob("run-*")) != []
+        assert salvaged(run, {"NAME": "x"}) == [0]
+        assert [path for path, _ in listed(run)] == ["of-x.txt"]
+        assert list(kept.glob("run-*")) == []
         assert run.leftovers() == []
 
 
