@@ -26,8 +26,6 @@ LIMITATIONS = (
     "jobspec looks up the import of Megatron-Bridge in the Megatron worker's interpreter, not in the actor",
 )
 
-SMALLEST_PUBLISHED = 100_000_000  # parameters; a smaller model was made for a test
-
 
 class NemoRlFramework:
     """One command for each variant, after a look-up of Megatron-Bridge where the spec has one."""
@@ -145,13 +143,11 @@ def _commands(context: Context, root: str, variants: tuple[Variant, ...]) -> tup
 
 
 def _size_limit(context: Context) -> Iterator[str]:
-    """What a model says that was made for a test, by its size: no published one is so small."""
     if context.model.architecture is not None:
+        from jobspec.frameworks.shared.weak_evidence import made_for_a_test
         from jobspec.megatron.weights import model_weights
 
-        count = model_weights(context.model.architecture).total
-        if count < SMALLEST_PUBLISHED:
-            yield f"a model of {count / 1e6:.1f} million parameters: the mechanics alone are shown"
+        yield from made_for_a_test(model_weights(context.model.architecture).total)
 
 
 def _shape(context: Context, root: str, variants: tuple[Variant, ...]) -> TrainShape | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from jobspec.evidence.repo_tests import bridge_checks
 from jobspec.frameworks.nemo_rl.commands import PROBE
 from jobspec.frameworks.nemo_rl.metric_checks import judge_capture
-from jobspec.frameworks.nemo_rl.printed_config import setting_limits
+from jobspec.frameworks.nemo_rl.printed_config import MEGATRON, setting_limits
 from jobspec.frameworks.nemo_rl.proof_lines import TRAINERS
 from jobspec.frameworks.nemo_rl.properties import ASYNC
 from jobspec.frameworks.nemo_rl.requested_variants import judge_requested
@@ -28,7 +28,7 @@ from jobspec.frameworks.nemo_rl.weights_on_disk import (
 from jobspec.frameworks.shared.answer import Answer, combine
 from jobspec.frameworks.shared.bridge_import import judge_import
 from jobspec.frameworks.shared.metric_deliverables import learning_deliverable
-from jobspec.frameworks.shared.weak_evidence import ADAPTER
+from jobspec.frameworks.shared.weak_evidence import ADAPTER, counted_limits
 from jobspec.triage.signatures import NOTE
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
@@ -60,6 +60,8 @@ def _limits(runs: Sequence[VariantRun]) -> Iterator[str]:
     variants = tuple(run.variant for run in runs)
     for run in runs:
         yield from setting_limits(run.settings, variants)
+        counts = [int(line.groups[0]) for line in run.lines.get("built", ()) if line.groups[0]]
+        yield from counted_limits(counts, run.values, MEGATRON)
         if run.lines.get("adapter"):
             yield ADAPTER
         if run.lines.get("guard-off"):

@@ -22,7 +22,8 @@ from jobspec.frameworks.shared.weak_evidence import (
 
 MASKING = ("grpo.seq_logprob_error_threshold", "ppo.seq_logprob_error_threshold")
 BACKEND, MODEL = "policy.generation.backend", "policy.model_name"
-PEFT = "policy.megatron_cfg.peft.enabled"
+MEGATRON = "policy.megatron_cfg."
+PEFT = f"{MEGATRON}peft.enabled"
 NUMBER = r"\d+(?:\.\d*)?(?:e[-+]?\d+)?"
 WEAK = (
     Weakness(
@@ -86,7 +87,7 @@ def setting_limits(settings: Settings, variants: tuple[Variant, ...]) -> Iterato
         return settings.get(key, ())
 
     yield from limits(weak_table(variants), values)
-    yield from size_limits(values, "policy.megatron_cfg.")
+    yield from size_limits(values, MEGATRON)
     changed = [key.removeprefix(OVERRIDES) for key in settings if key.startswith(OVERRIDES)]
     if changed:
         names = ", ".join(sorted(changed)[:5])

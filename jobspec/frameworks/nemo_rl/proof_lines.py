@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jobspec.frameworks.shared.unmapped_weights import UNMAPPED, UNMAPPED_HINTS
+from jobspec.frameworks.shared.weak_evidence import RANK_COUNT
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ GENERAL = (
         "built",
         "a model that Megatron built",
         r"^(?!.*\(DTensorPolicyWorker).*(?:Model, optimizer, and learning rate scheduler built|"
-        r" > number of parameters on \(tensor, (?:\w+, )?pipeline\) model parallel rank)",
+        rf"{RANK_COUNT})",
         "learning rate scheduler built",
         "> number of parameters on (tensor",
     ),

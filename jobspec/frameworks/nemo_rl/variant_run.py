@@ -92,6 +92,10 @@ class VariantRun:
         off = () if self.lines.get("megatron-on") else self.lines.get("megatron-off", ())
         return tuple(self.lines.get("dtensor") or off)
 
+    def values(self, key: str) -> tuple[str, ...]:
+        """Every value that the printed settings show for a dotted key."""
+        return self.settings.get(key, ())
+
     @property
     def exit_code(self) -> int | None:
         """The command's exit code; None where no file states it."""

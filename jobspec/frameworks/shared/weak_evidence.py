@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from math import prod
 
 from jobspec.finding import Finding, error
 from jobspec.frameworks.base import Context
@@ -25,6 +27,13 @@ SIZES = {
     "pipeline_model_parallel_size": ("pp", "pipeline parallelism"),
     "context_parallel_size": ("cp", "context parallelism"),
 }
+
+SHARING = ("expert_model_parallel_size", "tensor_model_parallel_size", "pipeline_model_parallel_size")
+SMALLEST_PUBLISHED = 100_000_000  # parameters; a smaller model was made for a test
+# Megatron-Core prints it of each rank that shares a model; the last group is the number.
+RANK_COUNT = (
+    r" > number of parameters on \(tensor, (?:\w+, )?pipeline\) model parallel rank(?: \([\d, ]+\): (\d+))?"
+)
 
 Values = Callable[[str], Sequence[str]]
 
@@ -81,6 +90,20 @@ def model_limits(model: str, with_media: bool) -> Iterator[str]:
         yield f"by its name `{model}` has random weights: no compatibility with real weights is proved"
     if SEES.search(model) and not with_media:
         yield f"`{model}` takes images or sound, and no file shows any: that path is not proved"
+
+
+def made_for_a_test(parameters: float, bound: str = "") -> Iterator[str]:
+    """What a model leaves unproved by its size: no published one is so small. `bound` may be `at most `."""
+    if parameters < SMALLEST_PUBLISHED:
+        yield f"a model of {bound}{parameters / 1e6:.1f} million parameters: the mechanics alone are shown"
+
+
+def counted_limits(counts: Sequence[int], values: Values, prefix: str) -> Iterator[str]:
+    """The same by Megatron's count of a rank, times all ranks that may share the model; no size, no claim."""
+    shown = [values(f"{prefix}{name}") for name in SHARING]
+    if counts and all(shown) and all(value.isdecimal() for value in chain.from_iterable(shown)):
+        ranks = prod(max(map(int, size)) for size in shown)
+        yield from made_for_a_test(max(counts) * ranks, "at most ")
 
 
 def size_limits(values: Values, prefix: str) -> Iterator[str]:

@@ -17,6 +17,7 @@ from jobspec.frameworks.shared.answer import Answer, failed, not_tested, passed,
 from jobspec.frameworks.shared.bridge_import import judge_import
 from jobspec.frameworks.shared.metric_deliverables import row_item
 from jobspec.frameworks.shared.unmapped_weights import HF_IMPORT
+from jobspec.frameworks.shared.weak_evidence import counted_limits
 from jobspec.frameworks.verl.levels import DUMMY_LIMIT, LORA, MEGATRON
 from jobspec.frameworks.verl.printed_config import Setting
 from jobspec.frameworks.verl.resume import trained_nothing
@@ -128,6 +129,8 @@ def _limits(seen: Seen) -> Iterator[str]:
     models = dict.fromkeys((*values("actor_rollout_ref.model.path"), *values("MODEL_ID")))
     for model in models or ("",):
         yield from setting_limits(values, given, model, planned=not seen.evidence.foreign)
+    counts = [count for facts in seen.logs for count in facts.counts]
+    yield from counted_limits(counts, values, f"{MEGATRON}.")
     if seen.has_critic and seen.any_line("no_head"):
         yield HEAD_LIMIT
     if seen.any_line("dummy") or seen.any_line("old_dummy"):

@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from jobspec.frameworks.shared.unmapped_weights import UNMAPPED, UNMAPPED_HINTS
+from jobspec.frameworks.shared.weak_evidence import RANK_COUNT
 from jobspec.frameworks.verl.printed_config import MAX_BLOCK_LINES, Block, Setting, Settings
 from jobspec.log_search import Hints, find_lines
 from jobspec.log_text import RAY_PREFIX, clean, strip_ansi, without_ray
@@ -41,6 +42,7 @@ OTHER_ENGINE = re.compile(
     r"--config-name[= ]'?ppo_(?!megatron)\w*trainer|'strategy': '(?P<engine>fsdp2?|veomni|torchtitan)'"
 )
 EXPERTS = re.compile(r"num_moe_experts=(?P<count>\d+)|'num_(?:local_|routed_)?experts': (?P<other>\d+)")
+COUNT = re.compile(RANK_COUNT)
 PROBE = re.compile(r"^jobspec: (?P<where>driver|worker)(?: on \S+)?: (?P<module>[\w.]+) (?P<file>/\S+)$")
 WRAPPER = re.compile(r"^(?P<name>DistributedDataParallel|\w*FSDP\w*|FullySharded\w*) contains [\d.]+")
 DUMMY = "Random model initialized and saved to"
@@ -57,6 +59,7 @@ WORDS = (
     "parallel_size",
     "'strategy'",
     "experts",
+    "> number of parameters on (tensor",
     "ppo_megatron_trainer",
     "--config-name",
     "training/global_step",
@@ -98,6 +101,7 @@ class LogFacts:
     loaded: dict[tuple[str, str], EvidenceItem] = field(default_factory=dict)  # (actor|critic, what)
     saved: dict[int, EvidenceItem] = field(default_factory=dict)
     experts: EvidenceItem | None = None
+    counts: list[int] = field(default_factory=list)  # parameters of a rank, by Megatron's own words
     wrappers: list[tuple[str, EvidenceItem]] = field(default_factory=list)  # class around the model
     unmapped: EvidenceItem | None = None
     no_head: EvidenceItem | None = None  # in a run with a critic its value head, which no checkpoint has
@@ -129,6 +133,8 @@ class LogFacts:
                 self.unmapped = self.unmapped or item
         if adapter := ADAPTER.search(text):
             self.adapters.append((float((adapter["count"] or adapter["share"]).replace(",", "")), item))
+        if (count := COUNT.search(text)) and count[1]:
+            self.counts.append(int(count[1]))
         if (experts := EXPERTS.search(text)) and int(experts["count"] or experts["other"]) > 1:
             self.experts = self.experts or item
         if DUMMY in text:

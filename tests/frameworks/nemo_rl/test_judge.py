@@ -141,6 +141,15 @@ def test_megatrons_count_of_parameters_shows_a_model_that_it_built(healthy: Path
     assert status(judged(healthy), RUN) == Status.PASS
 
 
+@pytest.mark.parametrize("count, small", [(1_235_814_400, False), (2_377_728, True)])
+def test_a_model_made_for_a_test_shows_mechanics_alone(healthy: Path, count: int, small: bool) -> None:
+    counted = f" > number of parameters on (tensor, pipeline) model parallel rank (0, 0): {count}"
+    log = section("A").replace("Model, optimizer, and learning rate scheduler built", counted)
+    write(healthy, log.replace("'tensor_model", "'expert_model_parallel_size': 1, 'tensor_model"))
+    said = "a model of at most 2.4 million parameters: the mechanics alone are shown"
+    assert (said in judged(healthy).limitations) is small
+
+
 # -- what files show to be wrong ---------------------------------------------------------------------
 
 Change = Callable[[str], str]
