@@ -223,6 +223,8 @@ def check_form(match: re.Match[str]) -> tuple[str, str]:
     if not colon or kind not in KINDS or not name:
         forms = one_of(["${env:NAME}", "${spec:path}", "${cluster:key}"])
         close = did_you_mean(kind, KINDS) if colon else ""
+        if kind in ("repo", "repos"):
+            close = f"name a file of checkout `{name}` by its path in it alone: it is looked for there;"
         fix = " ".join(part for part in (close, literal) if part)
         raise BadReferenceError("spec.reference", f"`{match.group(0)}` is none of {forms}", fix=fix)
     return kind, name

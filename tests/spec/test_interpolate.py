@@ -110,6 +110,7 @@ def test_user_notes_are_left_alone() -> None:
 
 BAD: list[tuple[str, str, str]] = [
     ("container: {workdir: '${HOME}'}", "spec.reference", "`$${`"),
+    ("container: {workdir: '${repo:code}/t.py'}", "spec.reference", "checkout `code` by its path in it"),
     ("container: {workdir: '${env:STEPS'}", "spec.reference", "not closed"),
     ("container: {workdir: 'a ${'}", "spec.reference", "not closed"),
     ("container: {workdir: '${}'}", "spec.reference", "none of"),
