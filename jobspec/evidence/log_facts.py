@@ -29,7 +29,11 @@ MODEL = re.compile(
     r"([^\s'\",\]$]+)|['\"]model_name['\"]: ['\"]([^'\"]+)"
 )
 # What `set -x` prints of the program that trains.
-COMMAND = re.compile(r"^\++ ((?:\w+=\S+ )*(?:python[\d.]*|uv run|torchrun) .*)")
+# Of a traced script the first that can train: no probe of an import, no tests, no installation.
+COMMAND = re.compile(
+    r"^\++ (?!.*\bpython[\d.]*(?: -[A-Za-z]+)* (?:-c |-m (?:pip|pytest|venv)\b)|.*\b(?:pip install|pytest) )"
+    r"((?:\w+=\S+ )*(?:python[\d.]*|uv run|torchrun) .*)"
+)
 NAMES = {
     "num_nodes": "nodes",
     "nnodes": "nodes",

@@ -48,5 +48,9 @@ def differ(one: Series, other: Series) -> bool:
     common = one.keys() & other.keys()
     if len(common) < MIN_COMMON or 2 * len(common) <= min(len(one), len(other)):
         return False
-    unlike = sum(not math.isclose(one[step], other[step], rel_tol=CLOSE, abs_tol=1e-4) for step in common)
-    return 2 * unlike > len(common)
+    return 2 * sum(not _alike(one[step], other[step]) for step in common) > len(common)
+
+
+def _alike(one: float, other: float) -> bool:
+    both_nan = math.isnan(one) and math.isnan(other)
+    return both_nan or math.isclose(one, other, rel_tol=CLOSE, abs_tol=1e-4)

@@ -17,7 +17,8 @@ MAX_LINE = 200  # characters of a log line shown; the report names its file and 
 def where(report: Report) -> str:
     """Framework, cluster, size and duration in one line."""
     each = " each" if report.nodes_planned > 1 else ""
-    gpus = f", {counted(report.gpus_per_node, 'GPU')}{each}" if report.gpus_per_node else ", no GPU"
+    none = "GPUs not known" if report.foreign else "no GPU"
+    gpus = f", {counted(report.gpus_per_node, 'GPU')}{each}" if report.gpus_per_node else f", {none}"
     nodes = counted(report.nodes_planned, "node") + gpus
     parts = [
         report.framework,

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
+from jobspec.frameworks.nemo_rl.printed_config import MODEL
 from jobspec.frameworks.nemo_rl.variant import MetricCheck
 from jobspec.frameworks.nemo_rl.variant_run import LOSS, VariantRun
 from jobspec.frameworks.shared.answer import Answer
@@ -95,13 +96,23 @@ def _outcomes(run: VariantRun) -> Iterator[Outcome]:
 def _conditions(run: VariantRun, outcomes: list[Outcome]) -> Iterator[Answer]:
     """Failures by the script's conditions, which are never relaxed: log-probabilities really differ then."""
     for outcome in outcomes:
-        if not outcome.holds:
+        if not outcome.holds and outcome.logged and (other := _for_another_model(run, outcome.check)):
+            yield run.blocked(f"{outcome.reason}; {other}", [row_item(outcome.row)] if outcome.row else [])
+        elif not outcome.holds:
             items = [row_item(outcome.row)] if outcome.row is not None else []
             answer = (
                 run.failed(outcome.reason, items) if outcome.logged else run.unseen(outcome.reason, items)
             )
             of_log_probs = ISOLATE if outcome.check.metric == PROB_ERROR else ""
             yield replace(answer, fix=of_log_probs if outcome.logged else give(outcome.check.metric))
+
+
+def _for_another_model(run: VariantRun, check: MetricCheck) -> str:
+    """Why a condition of a script that nobody named fails no run: it is for another model; else empty."""
+    trained = next(iter(run.values(MODEL)), run.evidence.plan.expect.options.get("model"))
+    if not run.guessed or check.metric == PROB_ERROR or not trained or trained == run.variant.model:
+        return ""
+    return f"its script asks that of `{run.variant.model}`, and `{trained}` was trained: name the variant"
 
 
 def _table(run: VariantRun) -> Iterator[Answer]:

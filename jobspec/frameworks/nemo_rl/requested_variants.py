@@ -68,11 +68,11 @@ def _judge_variant(run: VariantRun) -> Answer:
     if not any(answer.items for answer in answers):
         built = tuple(line.item for line in run.lines.get("built", ())[:1])
         return (
-            run.passed(run.variant.proves, built)
+            run.passed(run.claim, built)
             if built
             else run.unseen("the log does not show a model that Megatron built")
         )
-    reasons = [run.variant.proves, *(answer.reason.partition(": ")[2] for answer in answers if answer.reason)]
+    reasons = [run.claim, *(answer.reason.partition(": ")[2] for answer in answers if answer.reason)]
     return run.passed("; ".join(reasons), [item for answer in answers for item in answer.items])
 
 

@@ -6,6 +6,7 @@ Answers about the run are made here, so that each names its variant.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -78,6 +79,11 @@ class VariantRun:
         if not self.foreign and any(log.bytes for log in self.logs):
             return self.failed(reason, evidence)
         return self.blocked(f"not shown: {reason}", evidence)
+
+    @property
+    def claim(self) -> str:
+        """What a pass says; where nobody named the variant, no more than how it was found."""
+        return "the log holds what tells this variant" if self.guessed else self.variant.proves
 
     @property
     def skipped(self) -> Line | None:
@@ -207,11 +213,19 @@ def shows(variant: Variant, lines: Lines) -> bool:
     trained = [line.item.text for line in lines.get("trainer", ())]
     if pattern is not None and not any(pattern.search(text) for text in trained):
         return False
-    if pattern is None and trained:
+    if pattern is None and (trained or not _configured_for(variant.trainer, lines)):
         return False
     required = [name for name in variant.proofs if not PROOFS[name].forbidden]
     required += ["adapter"] if variant.lora else []
     return bool(required or pattern is not None) and all(lines.get(name) for name in required)
+
+
+def _configured_for(trainer: str, lines: Lines) -> bool:
+    """Whether the configuration is one for this trainer, by its file's name, its section or an override."""
+    words = re.compile(rf"(?<![a-z]){trainer}(?![a-z])", re.IGNORECASE)
+    texts = [line.item.text for name in ("launch", "overrides") for line in lines.get(name, ())]
+    texts += [group for line in lines.get("configuration", ()) for group in line.groups]
+    return any(words.search(text) for text in texts)
 
 
 def _own(evidence: Evidence, variant: Variant, alone: bool) -> VariantRun:

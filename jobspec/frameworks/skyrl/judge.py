@@ -31,6 +31,7 @@ REWARD = "reward/avg_raw_reward"
 POLICY = ("policy/final_loss", "policy/policy_loss", "final_loss", "policy_loss", "timing/step")
 SYNC = "Weight transfer"
 DIFFERENCE = "policy/rollout_train_logprobs_abs_diff_mean"
+COMPARES = re.compile(r"rollout_train|rollout_\w*logprobs|log_ratio|/tis/")  # other releases, other losses
 LENGTH = "generate/avg_num_tokens"
 # Measured between trainer and engines: 0.15 to 0.30 when weights arrive, about 2 when they are mixed up.
 # Source: SkyRL pull request 1816, round-trip test.
@@ -79,7 +80,9 @@ def judge_sync(evidence: Evidence) -> Deliverable:
         )
         return Deliverable(SYNC, Status.FAIL, (row_item(first),), reason)
     if not rows:
-        reason = f"`{DIFFERENCE}` was not logged: nothing compares trainer and engines"
+        other = next((name for name in evidence.metrics.metrics if COMPARES.search(name)), None)
+        left = f"no healthy value of `{other}` is known" if other else "nothing compares trainer and engines"
+        reason = f"`{DIFFERENCE}` was not logged: {left}"
         return Deliverable(SYNC, Status.SKIPPED, reason=reason, required=False)
     worst = max(rows, key=lambda row: row.value)
     word = (
