@@ -144,7 +144,8 @@ def rank(matches: Iterable[Match]) -> list[Match]:
         _move_up(launch, ordered)
     for lost in [match for match in ordered if match.signature in TOLD_LAST]:
         effects = TOLD_LAST[lost.signature]
-        place = next((at for at, match in enumerate(ordered) if match.kind in effects), len(ordered))
+        shown = (at for at, m in enumerate(ordered) if m.kind in effects and m.signature not in TOLD_LAST)
+        place = next(shown, len(ordered))
         if place < ordered.index(lost) and _level(ordered[place]) == _level(lost):
             ordered.remove(lost)
             ordered.insert(place, lost)

@@ -24,6 +24,7 @@ from jobspec.runtime.base.requirement import OPERATORS
 from jobspec.verdict import EvidenceItem, Status
 
 # The guide's steps where the generator's log-probabilities differ from the trainer's.
+FAR = 10.0  # times the limit
 PROB_ERROR = "train/token_mult_prob_error"
 ISOLATE = (
     "run again with `policy.megatron_cfg.sequence_parallel=false`, then `apply_rope_fusion=false`, shorter "
@@ -96,7 +97,7 @@ def _outcomes(run: VariantRun) -> Iterator[Outcome]:
 def _conditions(run: VariantRun, outcomes: list[Outcome]) -> Iterator[Answer]:
     """Failures by the script's conditions, which are never relaxed: log-probabilities really differ then."""
     for outcome in outcomes:
-        if not outcome.holds and outcome.logged and (other := _for_another_model(run, outcome.check)):
+        if not outcome.holds and outcome.logged and (other := _for_another_model(run, outcome)):
             yield run.blocked(f"{outcome.reason}; {other}", [row_item(outcome.row)] if outcome.row else [])
         elif not outcome.holds:
             items = [row_item(outcome.row)] if outcome.row is not None else []
@@ -107,10 +108,18 @@ def _conditions(run: VariantRun, outcomes: list[Outcome]) -> Iterator[Answer]:
             yield replace(answer, fix=of_log_probs if outcome.logged else give(outcome.check.metric))
 
 
-def _for_another_model(run: VariantRun, check: MetricCheck) -> str:
-    """Why a condition of a script that nobody named fails no run: it is for another model; else empty."""
-    trained = next(iter(run.values(MODEL)), run.evidence.plan.expect.options.get("model"))
+def _for_another_model(run: VariantRun, outcome: Outcome) -> str:
+    """Why a condition of a script that nobody named fails no run: it is for another model; else empty.
+
+    A value far beyond the limit fails any model's run.
+    """
+    check, trained = (
+        outcome.check,
+        next(iter(run.values(MODEL)), run.evidence.plan.expect.options.get("model")),
+    )
     if not run.guessed or check.metric == PROB_ERROR or not trained or trained == run.variant.model:
+        return ""
+    if outcome.row is not None and check.op in ("<", "<=") and not outcome.row.value <= FAR * check.limit:
         return ""
     return f"its script asks that of `{run.variant.model}`, and `{trained}` was trained: name the variant"
 
