@@ -220,6 +220,8 @@ class SlurmPlan:
     constraint: str = ""
     nodelist: str = ""
     exclude: str = ""
+    avoid_listed: bool = True
+    avoided: Tuple[str, ...] = ()  # the nodes of `exclude` that the user's list named
     licenses: str = ""
     nice: int = 0
     begin: str = ""

@@ -23,6 +23,7 @@ from jobspec.frameworks.base import Context, FoundModel, Framework, FrameworkPla
 from jobspec.frameworks.shared.repo_tests import asked_tests
 from jobspec.plan import Plan
 from jobspec.planning.assemble import Resolution, assemble, find_hf_home
+from jobspec.planning.avoided_nodes import keep_away
 from jobspec.planning.container import settle_container
 from jobspec.planning.elsewhere import moved
 from jobspec.planning.interpreter import missing_modules
@@ -42,6 +43,7 @@ from jobspec.words import one_of
 
 if TYPE_CHECKING:
     from jobspec.checks.megatron import Training
+    from jobspec.runs.avoided import Avoided
     from jobspec.spec.find_site import LoadedCluster
     from jobspec.spec.job import JobSpec
     from jobspec.spec.load import LoadedSpec
@@ -66,6 +68,7 @@ class Resolved:
     training: Training | None = None
     lookups: Lookups = field(default_factory=Lookups, repr=False, compare=False)
     context: Context | None = field(default=None, repr=False, compare=False)
+    avoided: tuple[Avoided, ...] = ()
 
     @property
     def hooks(self) -> tuple[str, ...]:
@@ -137,6 +140,7 @@ def resolve(
     if cluster.origin == "--cluster-file" or profile.name != (loaded.spec.cluster or DEFAULT_CLUSTER):
         resolution.default("cluster", "cluster", str(cluster.path))
     site = site_of_run(profile, resolution.spec)
+    site, resolution.avoided = keep_away(site, resolution.spec.slurm, *lookups.avoided(environ))
     resolution.profile, resolution.origins = site.profile, {**resolution.origins, **site.origins}
     resolution.findings += site.findings
     outcome = _plan(resolution, fetch)
@@ -169,6 +173,7 @@ def resolve(
         outcome.training,
         lookups,
         outcome.context,
+        resolution.avoided,
     )
 
 

@@ -322,30 +322,38 @@ def test_pyxis_gets_its_folders_before_and_is_cleaned_up_after(
     made, step, removed = stage.calls()
     assert made.argv[-4:] == (b"bash", RUN_ID.encode(), b"/tmp/js", b"/shared/hf")
     assert step.env[b"FROM_HOOK"] == b"ann"
-    assert removed.argv[-2:] == (b"bash", f"pyxis_jobspec-{RUN_ID}".encode())
+    assert f"--container-name=jobspec-{RUN_ID}_1".encode() in step.argv
+    assert removed.argv[-2:] == (b"bash", f"pyxis_jobspec-{RUN_ID}_1".encode())
     assert removed.argv[-3].endswith(b'enroot remove --force "$1"')
 
 
-# The one of a run that is over, half a container of this run, one that runs, and one that is being unpacked.
+# Those of runs that are over, one made before attempts had their own; half a container of this run's attempt
+# before; one that runs, and one that is being unpacked.
 LISTED = f"""\
 NAME PID COMM
 pyxis_jobspec-20260101-000000-dead
-pyxis_jobspec-{RUN_ID}
-pyxis_jobspec-20260101-000000-runs 77 python
+pyxis_jobspec-20260101-000000-gone_1
+pyxis_jobspec-{RUN_ID}_1
+pyxis_jobspec-20260101-000000-runs_2 77 python
                78 bash
-pyxis_jobspec-20260101-000000-busy
+pyxis_jobspec-20260101-000000-busy_1
 pyxis_of-somebody
 """
 
 
 def test_only_containers_that_nobody_uses_are_swept(stage: Stage, tmp_path: Path) -> None:
     stage.program("enroot", then=f"[[ $1 != list ]] || echo {shlex.quote(LISTED)}")
-    stage.program("ps", then="echo unsquashfs -d /data/pyxis_jobspec-20260101-000000-busy /images/a.sqsh")
+    stage.program(
+        "ps",
+        then="echo unsquashfs -d /data/pyxis_jobspec-20260101-000000-busy_1 /images/a.sqsh; "
+        f"echo bash /runs/x/{RUN_ID}/ray.sub",
+    )
     (tmp_path / "prepare").write_text(node_containers.PREPARE)
     done = stage.bash(tmp_path / "prepare", RUN_ID, str(tmp_path / "made"))
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     removed = [call.argv[-1] for call in stage.calls() if b"remove" in call.argv]
-    assert removed == [b"pyxis_jobspec-20260101-000000-dead", f"pyxis_jobspec-{RUN_ID}".encode()]
+    gone = ("20260101-000000-dead", "20260101-000000-gone_1", f"{RUN_ID}_1")
+    assert removed == [f"pyxis_jobspec-{name}".encode() for name in gone]
     assert (tmp_path / "made").is_dir()
 
 
