@@ -231,6 +231,7 @@ class SlurmPlan:
     gpu_type: str = ""  # as Slurm's GRES names it
     array: str = ""
     requeue_max: int = 0  # further attempts after the first
+    expedite: bool = False  # Slurm starts them at once, before all other jobs
     grace_s: int = 300  # warning before the time limit
 
 

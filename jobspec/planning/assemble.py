@@ -204,6 +204,7 @@ def _slurm(resolution: Resolution) -> SlurmPlan:
         mpi=site.mpi or "",
         extra_sbatch=site.extra_sbatch,
         requeue_max=requeue.max_attempts - 1,
+        expedite=site.requeue == "expedite" and requeue.max_attempts > 1,
         grace_s=requeue.grace,
     )
 

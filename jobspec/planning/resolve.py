@@ -23,7 +23,7 @@ from jobspec.frameworks.base import Context, FoundModel, Framework, FrameworkPla
 from jobspec.frameworks.shared.repo_tests import asked_tests
 from jobspec.plan import Plan
 from jobspec.planning.assemble import Resolution, assemble, find_hf_home
-from jobspec.planning.avoided_nodes import keep_away
+from jobspec.planning.avoided_nodes import settle_site
 from jobspec.planning.container import settle_container
 from jobspec.planning.elsewhere import moved
 from jobspec.planning.interpreter import missing_modules
@@ -34,7 +34,6 @@ from jobspec.planning.not_applicable import not_applicable
 from jobspec.planning.on_disk import missing_sources
 from jobspec.planning.placed import causes, placed
 from jobspec.planning.repos import RepoSource, unreadable
-from jobspec.planning.run_site import site_of_run
 from jobspec.runs.store import state_folder
 from jobspec.spec.find_site import DEFAULT_CLUSTER
 from jobspec.spec.paths import Origin
@@ -53,8 +52,7 @@ if TYPE_CHECKING:
 class Resolved:
     """A spec with everything around it looked up. `plan` is None when errors left nothing to plan.
 
-    `loaded` and `spec` are interpolated; `repos` carries the git states that the plan was made from.
-    `training` is there for Megatron runs.
+    `loaded` and `spec` are interpolated; `repos` has the git states of the plan, Megatron runs a `training`.
     """
 
     plan: Plan | None
@@ -139,10 +137,7 @@ def resolve(
     resolution.elsewhere, resolution.fetch = cluster.elsewhere, fetch
     if cluster.origin == "--cluster-file" or profile.name != (loaded.spec.cluster or DEFAULT_CLUSTER):
         resolution.default("cluster", "cluster", str(cluster.path))
-    site = site_of_run(profile, resolution.spec)
-    site, resolution.avoided = keep_away(site, resolution.spec.slurm, *lookups.avoided(environ))
-    resolution.profile, resolution.origins = site.profile, {**resolution.origins, **site.origins}
-    resolution.findings += site.findings
+    settle_site(resolution)
     outcome = _plan(resolution, fetch)
     findings, profile = resolution.findings, resolution.profile
     if outcome.plan is not None:

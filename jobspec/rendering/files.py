@@ -136,6 +136,7 @@ def _scripts(plan: Plan, resolved: Resolved, run_id: str, run_dir: str, runtime:
         "nodes": plan.nodes,
         "directives": [directive(line) for line in directives(plan, run_dir)] if slurm else [],
         "requeue_max": plan.slurm.requeue_max if slurm else 0,
+        "expedite": slurm and plan.slurm.expedite,
         "hooks": resolved.hooks,
         # This installation, for the job's last step. Nodes of a cluster behind SSH do not have it.
         "reporter": "" if resolved.remote else sys.executable,
@@ -237,7 +238,10 @@ def directives(plan: Plan, run_dir: str, array: bool = False) -> Iterator[str]:
     yield f"--nodes={plan.nodes}"
     yield "--ntasks-per-node=1"
     yield from map(str, resource_options(plan))
-    yield "--requeue" if slurm.requeue_max else "--no-requeue"
+    if slurm.requeue_max:
+        yield "--requeue=expedite" if slurm.expedite else "--requeue"
+    else:
+        yield "--no-requeue"
     if slurm.grace_s:
         yield f"--signal=B:USR1@{slurm.grace_s}"
     # Only these names come from the submitting shell. With NIL none does; SLURM_CONF passes either way.

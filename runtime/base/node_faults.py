@@ -62,7 +62,8 @@ FAULTS = (
     Fault(
         "gpu",
         re.compile(
-            rb"(?:^|[)\]:]\s+)(?:[\w.]+:\s+)?CUDA error: uncorrectable (?:ECC|NVLink) error|CUDA_ERROR_(?:ECC|NVLINK)_UNCORRECTABLE"
+            rb"(?:^|\) |\]: |what\(\):\s+)(?:[\w.]+: )?CUDA error: uncorrectable (?:ECC|NVLink) error"
+            rb"|CUDA_ERROR_(?:ECC|NVLINK)_UNCORRECTABLE"
             rb"|NCCL WARN .{0,200}uncorrectable (?:ECC|NVLink) error"
             rb"|Unable to determine the device handle for GPU.{0,60}GPU is lost"
         ),

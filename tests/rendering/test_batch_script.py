@@ -515,3 +515,66 @@ def test_bwraps_child_gets_the_signals(tmp_path: Path) -> None:
         wait_for(lambda name=name: name in log.read_text())  # type: ignore[misc]
     job.send_signal(signal.SIGTERM)
     assert job.wait(timeout=30) == 6
+
+
+EXPEDITES = SLURM.replace("gpus: gres", "gpus: gres, requeue: expedite")
+
+
+@pytest.mark.parametrize(
+    ("profile", "spec", "option"),
+    [
+        (EXPEDITES, "launch: {mode: ray, requeue: {max_attempts: 3}}\n", "#SBATCH --requeue=expedite\n"),
+        (EXPEDITES, "launch: {mode: ray}\n", "#SBATCH --no-requeue\n"),
+        (SLURM, "launch: {mode: ray, requeue: {max_attempts: 3}}\n", "#SBATCH --requeue\n"),
+    ],
+)
+def test_requeueing_is_expedited_where_the_site_says_so(
+    profile: str, spec: str, option: str, run_dir: Callable[..., Path]
+) -> None:
+    assert option in (run_dir(BARE + spec, profile) / "job.sbatch").read_text()
+
+
+@pytest.mark.parametrize(
+    ("ends", "asked"),
+    [
+        ("exit 0", []),
+        ("exit 5", [(b"update", b"JobId=77", b"Requeue=0")]),
+        (LOSES, [(b"show", b"job", b"-o", b"77"), (b"requeue", b"77"), (b"update", b"JobId=77")]),
+    ],
+)
+def test_a_failed_end_leaves_no_held_job_in_the_queue(
+    ends: str, asked: list[tuple[bytes, ...]], run_dir: Callable[..., Path], stage: Stage
+) -> None:
+    """As Slurm's own tests of expedited requeueing have it; a run that goes on is left as it is."""
+    stage.program("srun", then=ends)
+    stage.program("scontrol", then=SCONTROL.format(before="(null)"))
+    stage.program("sbatch")
+    spec = BARE + "launch: {mode: ray, requeue: {max_attempts: 3}}\n"
+    stage.bash(run_dir(spec, EXPEDITES) / "job.sbatch", env={"SLURM_JOB_ID": "77"})
+    calls = [call.argv[1:] for call in stage.calls() if call.argv[0].endswith(b"scontrol")]
+    assert [call[: len(want)] for call, want in zip(calls, asked, strict=True)] == asked
+
+
+def test_a_broken_node_that_cannot_be_left_out_is_not_tried_again(
+    run_dir: Callable[..., Path], stage: Stage
+) -> None:
+    stage.program("srun", then=LOSES.replace("n2,n4", "n2 only"))
+    stage.program("scontrol", then=SCONTROL.format(before="(null)"))
+    stage.program("sbatch", then="exit 1")
+    script = run_dir(BARE + "launch: {mode: ray, requeue: {max_attempts: 3}}\n") / "job.sbatch"
+    done = stage.bash(script, env={"SLURM_JOB_ID": "77"})
+    assert done.returncode == 1
+    assert [call.argv[1] for call in stage.calls() if call.argv[0].endswith(b"scontrol")] == [b"show"]
+    assert b"Slurm would not start the job without n2: not requeued" in done.stderr
+
+
+def test_a_broken_node_is_left_out_however_far_the_attempt_came(
+    run_dir: Callable[..., Path], stage: Stage
+) -> None:
+    stage.program("srun", then=LOSES.replace("n2,n4", "n2 only"))
+    stage.program("scontrol", then=SCONTROL.format(before="n7"))
+    stage.program("sbatch")
+    script = run_dir(BARE + "launch: {mode: ray, requeue: {max_attempts: 3}}\n") / "job.sbatch"
+    stage.bash(script, env={"SLURM_JOB_ID": "77"})
+    asked = [call.argv[1:] for call in stage.calls() if call.argv[0].endswith(b"scontrol")]
+    assert asked[-2:] == [(b"requeue", b"77"), (b"update", b"JobId=77", b"ExcNodeList=n7,n2")]
