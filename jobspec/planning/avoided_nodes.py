@@ -20,7 +20,7 @@ MOST_NAMED = 8
 
 
 def settle_site(resolution: Resolution) -> None:
-    """The site as this run has it: the spec's own options over the profile's, and the listed nodes excluded."""
+    """The site as this run has it: the spec's options over the profile's, and the listed nodes excluded."""
     entries, problems = resolution.lookups.avoided(resolution.env)
     site = site_of_run(resolution.profile, resolution.spec)
     site, resolution.avoided = keep_away(site, resolution.spec.slurm, entries, problems)

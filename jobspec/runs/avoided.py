@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from jobspec.finding import Finding, JobspecError, fail, warning
+from jobspec.finding import Finding, JobspecError, fail, one_line, warning
 from jobspec.runs.store import state_folder
 from jobspec.runtime.base.node_lock import hold
 from jobspec.runtime.base.run_files import open_file, parse_json
@@ -189,7 +189,14 @@ def _entry(file: Path, number: int, row: object) -> Avoided:
             raise _damaged(file, f"`{key}` of entry {number + 1} cannot be {str(value)[:40]!r}")
     if not {"node", "cluster", "until"} <= known.keys() or not NODE.fullmatch(known["node"]):
         raise _damaged(file, f"entry {number + 1} names no node, no cluster or no end")
-    return Avoided(**known)
+    return Avoided(
+        **{key: _plain(value) if isinstance(value, str) else value for key, value in known.items()}
+    )
+
+
+def _plain(text: str) -> str:
+    """A line of a log for terminals, YAML and reports: control and half characters are shown, not sent."""
+    return one_line(text.encode("utf-8", "backslashreplace").decode())
 
 
 def _damaged(file: Path, why: str) -> JobspecError:

@@ -94,6 +94,7 @@ FOUND = {
     "stall.outside": "stall",
 }
 
+_COLOUR = re.compile(rb"\x1b\[[0-9;]*m")
 _TIME = rb"(?:\w{3} +\d+ [\d:]{8}|\d{4}-\d\d-\d\d[T ][\d:.,+-]+Z?)"
 _KERNEL = re.compile(rb"^(?:" + _TIME + rb" )?([A-Za-z0-9][\w.-]*) kernel: ")
 _NCCL = re.compile(rb"(?:^|[) ])([A-Za-z0-9][\w.-]*):\d+:\d+ \[\d+\] ")
@@ -114,7 +115,10 @@ def scan(lines: Iterable[bytes], file: str, own: str, nodes: Mapping[str, str]) 
     for number, line in enumerate(lines, 1):
         if _TELLS_ON.search(line):
             told_on = number
-        if not HINT.search(line) or _NO_SAYING.search(line) or b"[repeated " in line:
+        if not HINT.search(line):
+            continue
+        line = _COLOUR.sub(b"", line)
+        if _NO_SAYING.search(line) or b"[repeated " in line:
             continue
         fault = next((fault for fault in FAULTS if fault.pattern.search(line)), None)
         if fault is None:

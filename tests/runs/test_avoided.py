@@ -150,3 +150,10 @@ def test_a_pipe_in_its_place_is_no_list(env: dict[str, str]) -> None:
 def test_unknown_keys_of_an_entry_are_left_out(env: dict[str, str]) -> None:
     write(env, json.dumps({"version": 1, "nodes": [{**ROW, "colour": "red"}]}))
     assert names(env) == ["n3"]
+
+
+def test_texts_of_an_entry_are_made_fit_to_be_shown(env: dict[str, str]) -> None:
+    odd = "a\x1b[2Jb\nwarning[x]\ud800\u202e"
+    write(env, json.dumps({"version": 1, "nodes": [{**ROW, "reason": odd, "text": odd}]}))
+    (found,) = avoided.listed(env)[0]
+    assert found.reason == found.text == "a\\x1b[2Jb warning[x]\\ud800\\u202e"

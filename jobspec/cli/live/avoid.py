@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jobspec.finding import JobspecError, one_line
@@ -21,9 +23,11 @@ def keep_off(run: RunPaths, evidence: Evidence) -> None:
     """
     from jobspec.cli.consent import is_own
     from jobspec.judging.named_nodes import named_nodes
-    from jobspec.runs.avoided import add_once
+    from jobspec.runs.avoided import DAY, add_once
 
-    named = [found.entry(evidence) for found in named_nodes(evidence) if found.automatic]
+    latest = time.time() + DAY  # whatever the clock of the run's nodes says
+    entries = [found.entry(evidence) for found in named_nodes(evidence) if found.automatic]
+    named = [replace(entry, until=min(entry.until, latest)) for entry in entries]
     if not named or not is_own(run.lock):
         return
     try:

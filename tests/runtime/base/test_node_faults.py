@@ -28,6 +28,7 @@ def named(text: str, own: str = "", nodes: dict[str, str] = NODES) -> list[tuple
         (f"2026-11-28T01:02:03.123+00:00 n3.site.org kernel: [12.3] {XID}", "n3"),
         (f"Nov 28 01:02:03 n2 kernel: {XID}", "n2.site.org"),
         (f"(Worker pid=71, ip=10.0.0.3) {ECC}", "n3"),
+        (f"\x1b[36m(Worker pid=71, ip=10.0.0.3)\x1b[0m {ECC}", "n3"),
         ("n3:771:902 [0] misc/cuda.cc:1 NCCL WARN Cuda failure 'uncorrectable ECC error encountered'", "n3"),
         ("Unable to determine the device handle for GPU0000:3B:00.0: GPU is lost.  Reboot.", "n4"),
         (ECC, "n4"),
