@@ -455,6 +455,42 @@ def test_attach_finds_job_and_head_node(
     assert call.argv[call.argv.index(runtime) :] == (runtime, b"exec", b"--", *command)
 
 
+PODMAN = SLURM + "container: {runtime: podman}\n"
+
+
+@pytest.mark.parametrize(
+    ("profile", "word"),
+    [
+        (PYXIS, f"--container-name=jobspec-{RUN_ID}_10:exec"),
+        (PODMAN, f"jobspec-{RUN_ID}_10"),
+        (PODMAN.replace("scheduler: slurm", "scheduler: local"), f"jobspec-{RUN_ID}_10"),
+    ],
+)
+def test_attach_enters_the_container_of_the_last_attempt(
+    profile: str, word: str, run_dir: Callable[..., Path], stage: Stage
+) -> None:
+    for name in ("srun", "podman"):
+        stage.program(name)
+    folder = run_dir(SPEC + "container: {image: /images/a}\n", profile)
+    for number in (1, 2, 10):
+        (folder / f"attempts/{number}").mkdir(parents=True)
+    done = stage.bash(folder / "attach.sh", "-j", "9", "-n", "n4", "--", "ls", env={"USER": "ann"})
+    assert done.returncode == 0, done.stderr
+    (call,) = stage.calls()
+    assert word.encode() in call.argv
+
+
+def test_two_attempts_have_containers_of_their_own(run_dir: Callable[..., Path], stage: Stage) -> None:
+    """NVIDIA/pyxis#161: the folder of an attempt that was killed, half unpacked, is no image."""
+    stage.program("srun")
+    folder = run_dir(SPEC + "container: {image: /images/a.sqsh}\n", PYXIS)
+    for attempt in ("1", "2"):
+        (folder / "attempts" / attempt).mkdir(parents=True)
+        stage.bash(folder / "job.sbatch", env={"USER": "ann"})
+    names = [word for call in stage.calls() for word in call.argv if word.startswith(b"--container-name=")]
+    assert names == [f"--container-name=jobspec-{RUN_ID}_{number}".encode() for number in (2, 3)]
+
+
 def test_attach_without_a_job_id_says_so(run_dir: Callable[..., Path], stage: Stage) -> None:
     folder = run_dir()
     (folder / "launch.json").write_text("{}")
