@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from jobspec.finding import Finding, JobspecError, fail, one_line, warning
 from jobspec.runs.store import state_folder
@@ -178,7 +179,7 @@ def _read(file: Path) -> list[Avoided]:
 
 def _entry(file: Path, number: int, row: object) -> Avoided:
     values = row if isinstance(row, dict) else {}
-    known = {key: values[key] for key in _KINDS if key in values}
+    known: dict[str, Any] = {key: values[key] for key in _KINDS if key in values}
     for key, value in known.items():
         fits = isinstance(value, _KINDS[key]) and (isinstance(value, bool) == (_KINDS[key] is bool))
         if isinstance(value, int | float) and not (math.isfinite(value) and 0 <= value < _LATEST):
@@ -189,9 +190,8 @@ def _entry(file: Path, number: int, row: object) -> Avoided:
             raise _damaged(file, f"`{key}` of entry {number + 1} cannot be {str(value)[:40]!r}")
     if not {"node", "cluster", "until"} <= known.keys() or not NODE.fullmatch(known["node"]):
         raise _damaged(file, f"entry {number + 1} names no node, no cluster or no end")
-    return Avoided(
-        **{key: _plain(value) if isinstance(value, str) else value for key, value in known.items()}
-    )
+    texts = {key: _plain(value) for key, value in known.items() if isinstance(value, str)}
+    return Avoided(**{**known, **texts})
 
 
 def _plain(text: str) -> str:
