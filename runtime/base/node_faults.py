@@ -56,8 +56,7 @@ FAULTS = (
             rb"NVRM: Xid \([^)]{1,80}\): (?:48|6[34]|74|79|92|9[45]|1(?:19|2[01]|4[04-9]|50))\b"
             rb"|NVRM: .{0,80}GPU has fallen off the bus"
         ),
-        sure=True,
-        printed=True,
+        printed=True,  # by the kernel, perhaps long ago: a program shows its log
     ),
     Fault(
         "gpu",

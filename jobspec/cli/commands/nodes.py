@@ -3,8 +3,8 @@
 The list is yours, for all your submissions from this machine: what it names of a cluster is added to the
 job's `--exclude` until the entry ends. `slurm.avoid_listed: false` of a spec or a profile leaves it out.
 
-A report adds a node for a day where a line of the run names the node and says that its GPU is broken. For a
-port to the fabric, a mount, or a GPU that may only be set up wrong, it prints the `jobspec nodes add`.
+A report adds a node for a day where a line of the run names the node and says that its GPU is broken now. For
+a port to the fabric, a mount, or a GPU that may be in order, it prints the `jobspec nodes add`.
 """
 
 from __future__ import annotations

@@ -40,6 +40,20 @@ def test_a_broken_gpu_is_of_the_node_that_the_line_or_else_its_own_log_names(lin
     assert named(line, own="n4") == [(node, "gpu")]
 
 
+def test_only_what_is_said_on_the_spot_is_sure() -> None:
+    """The kernel's log may be shown by a program long after, when the GPU has been reset."""
+    lines = [
+        f"Nov 28 01:02:03 n3 kernel: {XID}",
+        ECC,
+        f"n3:815:864 [0] {PORT}",
+        "Error 802: system not yet init",
+    ]
+    found = [one for line in lines for one in scan([line.encode()], "log", "n4", NODES)]
+    assert [(one.kind, one.sure) for one in found] == [
+        ("gpu", False), ("gpu", True), ("fabric", False), ("gpu", False),
+    ]  # fmt: skip
+
+
 def test_a_port_and_a_mount_are_named() -> None:
     assert named(f"n3:815:864 [0] {PORT}") == [("n3", "fabric")]
     lost = "OSError: [Errno 108] Cannot send after transport endpoint shutdown: '/lustre/ckpt/step_8'"
