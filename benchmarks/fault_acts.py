@@ -172,7 +172,7 @@ def controller_then(act: Act) -> Act:
 
 def await_unpacking(trial: Trial) -> None:
     """Until the last node has begun to unpack the image."""
-    there = ["test", "-d", f"/tmp/enroot-0/data/pyxis_jobspec-{trial.run_id}"]
+    there = ["test", "-d", f"/tmp/enroot-0/data/pyxis_jobspec-{trial.run_id}_1"]
     await_true(lambda: trial.lab.cluster.run(trial.worker, there).returncode == 0, "the unpacking", 60)
 
 

@@ -343,7 +343,7 @@ def submit(
         stop_on_errors(here.lacks(resolved.ready_plan, in_turn))
     launchers.refuse_unsettled(_local_folder(resolved, "id").parent, request.allow)
     rendered = render_resolved(resolved, request)
-    told = rendered if rendered.idle or here else _foreseen(rendered, resolved)
+    told = rendered if rendered.idle or here else _foreseen(rendered, resolved, request.allow)
     if before_start is not None:
         before_start(told)
     if rendered.idle:
@@ -364,9 +364,13 @@ def _in_allocation(request: Request) -> tuple[Request, Allocation]:
     return replace(request, sets=(*held.sets(load_on_site(request)[0].data), *request.sets)), held
 
 
-def _foreseen(rendered: Rendered, resolved: Resolved) -> Rendered:
-    """With what the queue says about the run, which `status` keeps; nothing of it stops a submission."""
+def _foreseen(rendered: Rendered, resolved: Resolved, allow: Sequence[str]) -> Rendered:
+    """With what the queue says about the run, which `status` keeps.
+
+    Raises: JobspecError where Slurm would refuse the job, or never start it.
+    """
     from jobspec import launchers
+    from jobspec.finding import allow as allow_rules
     from jobspec.runs.records import write_json
 
     forecast = launchers.foresee(resolved.ready_plan, resolved.cluster.profile)
@@ -374,7 +378,9 @@ def _foreseen(rendered: Rendered, resolved: Resolved) -> Rendered:
         return rendered
     with contextlib.suppress(OSError):  # a full disk: the launch record says so at once
         write_json(rendered.run.forecast, forecast.to_json())
-    return replace(rendered, findings=(*rendered.findings, *forecast.findings()))
+    findings = allow_rules((*rendered.findings, *forecast.findings()), allow)
+    stop_on_errors(findings)
+    return replace(rendered, findings=findings)
 
 
 def of_folder(request: Request) -> tuple[RunPaths, Request]:

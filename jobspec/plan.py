@@ -220,6 +220,8 @@ class SlurmPlan:
     constraint: str = ""
     nodelist: str = ""
     exclude: str = ""
+    avoid_listed: bool = True
+    avoided: Tuple[str, ...] = ()  # the nodes of `exclude` that the user's list named
     licenses: str = ""
     nice: int = 0
     begin: str = ""
@@ -229,6 +231,7 @@ class SlurmPlan:
     gpu_type: str = ""  # as Slurm's GRES names it
     array: str = ""
     requeue_max: int = 0  # further attempts after the first
+    expedite: bool = False  # Slurm starts them at once, before all other jobs
     grace_s: int = 300  # warning before the time limit
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import PurePosixPath
 
 GIB = 1024**3
@@ -73,6 +74,15 @@ def duration(seconds: float) -> str:
 def is_date(seconds: float) -> bool:
     """Whether these seconds since the epoch are of the years 1970 to 9999; NaN is not."""
     return 0 <= seconds < _YEAR_10000
+
+
+def utc(seconds: float) -> str:
+    """A moment for people, to the minute.
+
+    >>> utc(0)
+    '1970-01-01 00:00 UTC'
+    """
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
 
 
 def figure(value: float) -> str:

@@ -36,6 +36,7 @@ VOID = "the run is void"
 IMPORT_PROOF = "Import proof"
 NOT_APPLICABLE = "not applicable, blocked by"  # how the reason of such a variant begins
 SUSPICIOUS, RESIDUAL_NOISE = "verdict.suspicious-line", "verdict.residual-noise"  # rules of findings
+NAMED = "node.named"  # the rule of a finding about a node that evidence names as broken
 AGENT_KILLED = "agent.killed"  # the class of a cause that clears nothing: the tested command may have done it
 LOCAL_IMPORT = "Local Bridge import in "  # begins the name of that deliverable of the guides
 EXIT_CODES = {Result.PASS: 0, Result.FAIL: 1, Result.BLOCKED: 3, Result.NOTHING_RAN: 4}

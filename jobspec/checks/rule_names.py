@@ -59,6 +59,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "recipe-value resume script stale-key steps submodules text-only tp-guard unused-key variant "
             "weak-evidence"
         ),
+        "nodes": _names("asked-for avoided damaged not-listed not-named too-long too-many-excluded"),
         "paths": _names("characters node-local-long"),
         "render": _names("bash checker exists no-bash no-plan shellcheck value"),
         "repo": _names(

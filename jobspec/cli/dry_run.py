@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from jobspec import launchers, pipeline
 from jobspec.cli import output, plan_picture
 from jobspec.cli.boundary import USAGE
+from jobspec.finding import allow
 from jobspec.runtime.staging.shared import inspect
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def dry_run(request: pipeline.Request, as_json: bool) -> int:
     plan, kind = resolved.ready_plan, resolved.spec.resources.gpu_type or ""
     items = () if resolved.remote else inspect(plan)
     forecast = launchers.foresee(plan, resolved.cluster.profile, script)
-    findings = (*findings, *(forecast.findings() if forecast else ()))
+    findings = (*findings, *allow(forecast.findings() if forecast else (), request.allow))
     refused = any(item.is_error for item in findings)
     rows = plan_picture.node_rows(plan, kind, resolved.spec.pipelines)
     if as_json:

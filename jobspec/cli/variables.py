@@ -15,7 +15,7 @@ VARIABLES: Mapping[str, str] = {
     "HF_HOME": "the Hugging Face cache where neither `hf_cache.home` nor the profile names one",
     "HOME": "`~`, and the base of the defaults of the two XDG variables",
     "XDG_CONFIG_HOME": "its `jobspec/clusters` holds the user's site profiles (default `~/.config`)",
-    "XDG_STATE_HOME": "its `jobspec` has the folders of runs and an index of them (default `~/.local/state`)",
+    "XDG_STATE_HOME": "its `jobspec`: folders and index of runs, nodes to avoid (default `~/.local/state`)",
     "USER": "`${user}` of a site profile; else LOGNAME, or the password database",
     "SLURM_CONF": "passed on to sbatch; all other SLURM_ and SBATCH_ variables are dropped",
     "SCRATCH": "the folder of runs that `cluster detect` proposes",

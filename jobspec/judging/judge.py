@@ -25,6 +25,7 @@ from jobspec.evidence.read import CLOSED, RECORDS
 from jobspec.evidence.repo_tests import other_checks
 from jobspec.finding import Finding, JobspecError, warning
 from jobspec.judging.first_cause import ONLY_HOW_IT_ENDED, SCHEDULER_ENDS, cause_from, first_cause
+from jobspec.judging.named_nodes import node_findings
 from jobspec.judging.not_proved import limitations, with_limits
 from jobspec.metrics.names import FIGURES, find_metric, own_names
 from jobspec.metrics.training_health import troubles
@@ -98,7 +99,7 @@ def _judge(evidence: Evidence, framework: Framework | None, problems: tuple[Find
         deliverables=deliverables,
         first_cause=None if result is Result.PASS else cause or cause_of(deliverables),
         limitations=with_limits(limitations(evidence), deliverables),
-        findings=(*problems, *line_findings(evidence, attempt, result)),
+        findings=(*problems, *line_findings(evidence, attempt, result), *node_findings(evidence)),
         figures=figures(evidence),
         attempts=tuple(_attempt_verdict(item) for item in evidence.attempts),
         reason=_reason(deliverables, cause, result),

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from jobspec.finding import Finding
     from jobspec.frameworks.base import Context, FrameworkPlan, Level
     from jobspec.planning.repos import RepoSource
+    from jobspec.runs.avoided import Avoided
     from jobspec.spec.find_site import Elsewhere
     from jobspec.spec.job import JobSpec, Model
     from jobspec.spec.site import ClusterProfile
@@ -56,6 +57,7 @@ class Resolution:
     mode_given: bool = True
     elsewhere: Elsewhere | None = None
     fetch: bool = False  # the servers may be asked, as submission does
+    avoided: tuple[Avoided, ...] = ()
 
     def default(self, path: str, kind: OriginKind, where: str = "") -> None:
         """Note the origin of a value that the spec does not give."""
@@ -182,6 +184,8 @@ def _slurm(resolution: Resolution) -> SlurmPlan:
         reservation=site.reservation or "",
         constraint=site.constraint or "",
         exclude=site.exclude or "",
+        avoid_listed=site.avoid_listed is not False,
+        avoided=tuple(entry.node for entry in resolution.avoided),
         licenses=site.licenses or "",
         nice=site.nice or 0,
         nodelist=spec.slurm.nodelist or "",
@@ -200,6 +204,7 @@ def _slurm(resolution: Resolution) -> SlurmPlan:
         mpi=site.mpi or "",
         extra_sbatch=site.extra_sbatch,
         requeue_max=requeue.max_attempts - 1,
+        expedite=site.requeue == "expedite" and requeue.max_attempts > 1,
         grace_s=requeue.grace,
     )
 

@@ -19,12 +19,13 @@ from jobspec.planning.provenance import bundle_name, profile_digest
 from jobspec.spec.interpolate import escape_data
 from jobspec.spec.paths import Path, find_path, format_path, lookup, parse_path
 from jobspec.spec.yaml.dump import dump_spec
-from jobspec.units import is_below
+from jobspec.units import is_below, utc
 
 if TYPE_CHECKING:
     from jobspec.plan import Plan, StagePlan
     from jobspec.planning.repos import RepoSource
     from jobspec.planning.resolve import Resolved
+    from jobspec.runs.avoided import Avoided
 
 
 PINNED_BY_SITE = (
@@ -189,6 +190,8 @@ def lock_facts(resolved: Resolved, patches: str = "") -> dict[str, Any]:
         "jobspec": jobspec.__version__,
         "cluster_sha256": profile_digest(resolved.cluster.profile),
     }
+    if resolved.avoided:  # what kept the run off nodes; the list of the day decides about the lock's next run
+        facts["avoided"] = {item.node: _avoided(item) for item in resolved.avoided}
     if plan.container.digest or plan.container.pin == NOT_PINNED:
         facts["image"] = plan.container.pin
     moving = {item.name: f"not pinned: `{item.revision}` may move" for item in plan.stage if item.moves}
@@ -203,6 +206,11 @@ def lock_facts(resolved: Resolved, patches: str = "") -> dict[str, Any]:
     if repos:
         facts["repos"] = repos
     return facts
+
+
+def _avoided(item: Avoided) -> dict[str, Any]:
+    told = {"reason": item.reason, "run": item.run, "attempt": item.attempt, "line": item.text}
+    return {**{key: value for key, value in told.items() if value}, "until": utc(item.until)}
 
 
 def _repo_facts(repo: RepoSource, patches: str) -> dict[str, Any]:

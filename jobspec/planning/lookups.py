@@ -24,6 +24,7 @@ from jobspec.planning.on_disk import (
 )
 from jobspec.planning.paths import absolute_profile
 from jobspec.planning.repos import RepoSource, read_repos
+from jobspec.runs.avoided import Avoided, listed
 
 if TYPE_CHECKING:
     from jobspec.finding import Finding
@@ -52,6 +53,10 @@ class Lookups:
 
     def profile(self, profile: ClusterProfile, env: Mapping[str, str]) -> ClusterProfile:
         return self._once(("profile", id(profile)), lambda: absolute_profile(profile, env))
+
+    def avoided(self, env: Mapping[str, str]) -> tuple[tuple[Avoided, ...], list[Finding]]:
+        """The user's list of nodes to avoid, as it is now."""
+        return self._once("avoided", lambda: listed(env))
 
     def repos(
         self, spec: JobSpec, base: Path, runs: str, fetch: bool

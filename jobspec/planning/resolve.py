@@ -23,6 +23,7 @@ from jobspec.frameworks.base import Context, FoundModel, Framework, FrameworkPla
 from jobspec.frameworks.shared.repo_tests import asked_tests
 from jobspec.plan import Plan
 from jobspec.planning.assemble import Resolution, assemble, find_hf_home
+from jobspec.planning.avoided_nodes import settle_site
 from jobspec.planning.container import settle_container
 from jobspec.planning.elsewhere import moved
 from jobspec.planning.interpreter import missing_modules
@@ -33,7 +34,6 @@ from jobspec.planning.not_applicable import not_applicable
 from jobspec.planning.on_disk import missing_sources
 from jobspec.planning.placed import causes, placed
 from jobspec.planning.repos import RepoSource, unreadable
-from jobspec.planning.run_site import site_of_run
 from jobspec.runs.store import state_folder
 from jobspec.spec.find_site import DEFAULT_CLUSTER
 from jobspec.spec.paths import Origin
@@ -42,6 +42,7 @@ from jobspec.words import one_of
 
 if TYPE_CHECKING:
     from jobspec.checks.megatron import Training
+    from jobspec.runs.avoided import Avoided
     from jobspec.spec.find_site import LoadedCluster
     from jobspec.spec.job import JobSpec
     from jobspec.spec.load import LoadedSpec
@@ -51,8 +52,7 @@ if TYPE_CHECKING:
 class Resolved:
     """A spec with everything around it looked up. `plan` is None when errors left nothing to plan.
 
-    `loaded` and `spec` are interpolated; `repos` carries the git states that the plan was made from.
-    `training` is there for Megatron runs.
+    `loaded` and `spec` are interpolated; `repos` has the git states of the plan, Megatron runs a `training`.
     """
 
     plan: Plan | None
@@ -66,6 +66,7 @@ class Resolved:
     training: Training | None = None
     lookups: Lookups = field(default_factory=Lookups, repr=False, compare=False)
     context: Context | None = field(default=None, repr=False, compare=False)
+    avoided: tuple[Avoided, ...] = ()
 
     @property
     def hooks(self) -> tuple[str, ...]:
@@ -136,9 +137,7 @@ def resolve(
     resolution.elsewhere, resolution.fetch = cluster.elsewhere, fetch
     if cluster.origin == "--cluster-file" or profile.name != (loaded.spec.cluster or DEFAULT_CLUSTER):
         resolution.default("cluster", "cluster", str(cluster.path))
-    site = site_of_run(profile, resolution.spec)
-    resolution.profile, resolution.origins = site.profile, {**resolution.origins, **site.origins}
-    resolution.findings += site.findings
+    settle_site(resolution)
     outcome = _plan(resolution, fetch)
     findings, profile = resolution.findings, resolution.profile
     if outcome.plan is not None:
@@ -169,6 +168,7 @@ def resolve(
         outcome.training,
         lookups,
         outcome.context,
+        resolution.avoided,
     )
 
 

@@ -15,7 +15,7 @@ from jobspec.spec.site import ClusterProfile, GpuType
 from jobspec.spec.slurm import Mail, RunOptions, SlurmOptions
 from jobspec.words import did_you_mean, one_of
 
-WORDS = ("account", "partition", "qos", "reservation", "constraint", "licenses", "nice")
+WORDS = ("account", "partition", "qos", "reservation", "constraint", "avoid_listed", "licenses", "nice")
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,8 @@ def _scripts(plan: Plan, resolved: Resolved, run_id: str, run_dir: str, runtime:
     names = (*(name for name, _ in env), *plan.passed)
     foreign = plan.upstream if slurm and plan.mode == "upstream" else None
     container = with_mount(plan.container, posixpath.dirname(runtime))
-    prefix = step_prefix(container, f"jobspec-{run_id}", names, plan.gpus_per_node)
+    name = node_containers.container_name(run_id)
+    prefix = step_prefix(container, name, names, plan.gpus_per_node)
     values = {
         "title": f"{plan.name}: {plan.framework}, {plan.nodes} node(s), run {run_id}",
         "by_hand": "sbatch job.sbatch" if slurm else "bash job.sbatch",
@@ -135,6 +136,7 @@ def _scripts(plan: Plan, resolved: Resolved, run_id: str, run_dir: str, runtime:
         "nodes": plan.nodes,
         "directives": [directive(line) for line in directives(plan, run_dir)] if slurm else [],
         "requeue_max": plan.slurm.requeue_max if slurm else 0,
+        "expedite": slurm and plan.slurm.expedite,
         "hooks": resolved.hooks,
         # This installation, for the job's last step. Nodes of a cluster behind SSH do not have it.
         "reporter": "" if resolved.remote else sys.executable,
@@ -151,8 +153,11 @@ def _scripts(plan: Plan, resolved: Resolved, run_id: str, run_dir: str, runtime:
         "env": env,
         "env_stdin": prefix.env_stdin,
         "env_names": (*(n for n in STEP_NAMES if n != "SLURM_NODEID"), *plan.passed),
-        "srun": (*_srun_flags(plan), *prefix.flags),
-        "command": (*prefix.words, *_agent(plan), runtime, "node", "--run-dir", run_dir),
+        "srun": (*_srun_flags(plan), *node_containers.of_attempt(prefix.flags, name)),
+        "command": (
+            *node_containers.of_attempt(prefix.words, name),
+            *(*_agent(plan), runtime, "node", "--run-dir", run_dir),
+        ),
     }
     files = {name: _template(name, values) for name in ("job.sbatch", step_script)}
     files["driver.sh"] = _template(
@@ -233,7 +238,10 @@ def directives(plan: Plan, run_dir: str, array: bool = False) -> Iterator[str]:
     yield f"--nodes={plan.nodes}"
     yield "--ntasks-per-node=1"
     yield from map(str, resource_options(plan))
-    yield "--requeue" if slurm.requeue_max else "--no-requeue"
+    if slurm.requeue_max:
+        yield "--requeue=expedite" if slurm.expedite else "--requeue"
+    else:
+        yield "--no-requeue"
     if slurm.grace_s:
         yield f"--signal=B:USR1@{slurm.grace_s}"
     # Only these names come from the submitting shell. With NIL none does; SLURM_CONF passes either way.
@@ -276,7 +284,11 @@ def _command(command: CommandPlan) -> dict[str, Any]:
 def _attach(plan: Plan, prefix: StepPrefix, run_id: str, run_dir: str, runtime: str) -> dict[str, Any]:
     """The call of `runtime.pyz exec` in the step's container, or in a second one with the same mounts."""
     if plan.mode == "upstream":  # attach.sh names the container: the head's has another name
-        return {"srun": (), "command": (plan.container.python, runtime, "exec", "--run-dir", run_dir, "--")}
+        command = (plan.container.python, runtime, "exec", "--run-dir", run_dir, "--")
+        return {"srun": (), "command": command, "named": False}
     agent = f"{runtime} node --run-dir {run_dir}"
-    flags, before = join_prefix(plan.container, prefix, f"jobspec-{run_id}", agent)
-    return {"srun": flags, "command": (*before, plan.container.python, runtime, "exec", "--")}
+    name = node_containers.container_name(run_id)
+    flags, before = join_prefix(plan.container, prefix, name, agent)
+    flags, before = (node_containers.of_attempt(words, name) for words in (flags, before))
+    named = plan.container.runtime in ("pyxis", "podman")
+    return {"srun": flags, "command": (*before, plan.container.python, runtime, "exec", "--"), "named": named}

@@ -17,6 +17,7 @@ from jobspec.report.lines import MAX_LINE, place
 from jobspec.triage.signatures import masked
 from jobspec.verdict import (
     AGENT_KILLED,
+    NAMED,
     RESIDUAL_NOISE,
     SUSPICIOUS,
     Deliverable,
@@ -279,6 +280,7 @@ def _follow_ups(report: Report) -> Iterator[str]:
         yield f"{word}: what {place(cause) or 'the first cause'} shows"
     else:
         yield from _from_deliverables(verdict.deliverables)
+    yield from (f"node: {item.fix}" for item in verdict.findings if item.rule == NAMED)
     yield f"needed rerun: the same {'spec' if not report.foreign else 'command'} after that"
 
 

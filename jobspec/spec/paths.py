@@ -206,7 +206,7 @@ def _parts(text: str) -> Path:
         return (text,)
 
 
-OriginKind = Literal["spec", "set", "env", "default", "cluster", "framework", "level"]
+OriginKind = Literal["spec", "set", "env", "default", "cluster", "framework", "level", "nodes"]
 
 
 @dataclass(frozen=True)

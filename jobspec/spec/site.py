@@ -62,6 +62,13 @@ class Slurm(SlurmOptions, frozen=True):
             {"h200": {"gres": "h200"}, "a100": {"partition": "gpu-a100"}},
         ),
     ] = field(default_factory=dict)
+    requeue: Annotated[
+        Literal["plain", "expedite"],
+        doc(
+            "`expedite`: a run with `launch.requeue` asks for `--requeue=expedite`, which starts it again at "
+            "once, before all others. For Slurm 25.11 or newer with `enable_expedited_requeue`."
+        ),
+    ] = "plain"
     mpi: Annotated[str | None, doc("Value of `srun --mpi`. Default: not passed.", "none", "pmix")] = None
 
 

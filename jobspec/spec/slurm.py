@@ -35,6 +35,10 @@ class SlurmOptions(Base, frozen=True):
         Word | None,
         doc("Nodes to keep away from (`--exclude`); the spec's are added to the site's.", "n7,n[12-13]"),
     ] = None
+    avoid_listed: Annotated[
+        bool | None,
+        doc("Also keep away from the nodes of `jobspec nodes`; reports may add to them. Default: `true`."),
+    ] = None
     licenses: Annotated[Word | None, doc("Licences (`--licenses`).", "fs_scratch:1")] = None
     nice: Annotated[int | None, doc("Lower priority by this much (`--nice`).", 100)] = None
     mail: Annotated[Mail, doc("When Slurm writes to whom.")] = Mail()

@@ -332,6 +332,10 @@ _REFUSALS: tuple[tuple[str, str], ...] = (
         "wait, or see `sacctmgr show assoc user=$USER`: a limit of your account is reached",
     ),
     (
+        r"option '--requeue' doesn't allow an argument|[Ee]xpedited [Rr]equeue",
+        "remove `slurm.requeue: expedite` from the profile: this Slurm does not take it",
+    ),
+    (
         r"unrecognized option|Invalid .*option|invalid option",
         "remove the option from `slurm.extra_sbatch` of the spec or the profile",
     ),

@@ -84,6 +84,7 @@ class Detected:
     internet: Reach
     notes: tuple[str, ...] = ()
     whole_nodes: bool = False
+    expedite: bool = False
 
 
 def detect(client: Client, internet: Reach, partition: str = "") -> Detected:
@@ -117,6 +118,7 @@ def detect(client: Client, internet: Reach, partition: str = "") -> Detected:
         internet=internet,
         notes=_notes(config, chosen),
         whole_nodes=_gives_whole_nodes(config),
+        expedite=_expedites(config),
     )
 
 
@@ -190,6 +192,17 @@ def _gives_whole_nodes(config: str) -> bool:
     return _config(config, "SelectType") == "select/linear"
 
 
+def _expedites(config: str) -> bool:
+    """Whether `--requeue=expedite` is taken: from Slurm 25.11 on, where the site has switched it on.
+
+    Source: release notes of 25.11 and sbatch(1), `--requeue`. An older sbatch refuses the job.
+    """
+    version = re.match(r"(\d+)\.(\d+)", _config(config, "SLURM_VERSION"))
+    parameters = _config(config, "SlurmctldParameters").split(",")
+    new = version is not None and (int(version[1]), int(version[2])) >= (25, 11)
+    return new and "enable_expedited_requeue" in parameters
+
+
 def _notes(config: str, partition: Partition) -> tuple[str, ...]:
     notes = []
     if len({(kind.cpus, kind.memory_mb, kind.gres) for kind in partition.kinds}) > 1:
@@ -255,7 +268,8 @@ def profile_text(detected: Detected, name: str) -> str:
         f"{notes}"
         f"version: 1\nname: {name}\nscheduler: slurm\n"
         f"slurm:\n  partition: {part.name}\n  gpus: {gpus}\n{kinds}"
-        f"container:\n  runtime: {'pyxis' if detected.pyxis else 'none'}\n"
+        + ("  requeue: expedite   # `launch.requeue` starts again at once\n" if detected.expedite else "")
+        + f"container:\n  runtime: {'pyxis' if detected.pyxis else 'none'}\n"
         f"paths:\n  runs: {detected.runs or '/shared'}/jobspec-runs   # set: a folder that every node sees\n"
         "  node_local: /tmp/jobspec-${user}   # set: a disk of each node's own\n"
         "  # hf_home: /shared/huggingface   # set: the shared Hugging Face cache\n"

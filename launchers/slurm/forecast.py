@@ -26,6 +26,7 @@ IN_SECONDS = ("env", "SLURM_TIME_FORMAT=%s")
 NODES_FORMAT = "NodeHost:80,StateCompact:20,Gres:200,GresUsed:200,DefaultTime:20,Time:20,Partition:80"
 _START = re.compile(r"to start at (\d+) using \d+ processors on (?:nodes )?(\S+)")
 _AWAY = re.compile(r"configuration source|contact slurm controller|[Mm]unge|No such file or directory$")
+MOST_NAMED = 8
 _UP = ("idle", "mix", "alloc", "comp")
 
 
@@ -62,6 +63,17 @@ class Node:
 
 
 @dataclass(frozen=True)
+class Short:
+    """Fewer nodes than the run needs: `left` of the partition's `there`. `listed` are on the user's list."""
+
+    needed: int
+    there: int
+    left: int
+    excluded: tuple[str, ...]
+    listed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Forecast:
     """`start` is 0 and `nodes` empty where Slurm names none; `refused` is its complaint about the job."""
 
@@ -72,6 +84,7 @@ class Forecast:
     gpus: tuple[Gpus, ...] = ()
     maintenance: Maintenance | None = None
     unanswered: str = ""
+    short: Short | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -80,8 +93,27 @@ class Forecast:
         if self.refused:
             what, fix = "sbatch would refuse the job", refusal_fix(self.refused, "ask the cluster's staff")
             yield error("launch.refused", what, self.refused, fix)
+        if self.short is not None:
+            yield _too_many(self.short)
         if self.maintenance is not None:
             yield _told(self.maintenance)
+
+
+def _too_many(it: Short) -> Finding:
+    names = ", ".join(f"`{name}`" for name in it.excluded[:MOST_NAMED])
+    more = len(it.excluded) - MOST_NAMED
+    if it.listed:
+        off = " ".join(it.listed[:MOST_NAMED])
+        fix = f"run `jobspec nodes remove {off}`, or leave the list out by `--set slurm.avoid_listed=false`"
+    else:
+        fix = "exclude fewer nodes in `slurm.exclude`, or lower `resources.nodes`"
+    return error(
+        "nodes.too-many-excluded",
+        f"{it.left} of the partition's {it.there} nodes are left, and the run needs {it.needed}",
+        f"excluded are {names}" + (f" and {more} more" if more > 0 else ""),
+        fix,
+        path="slurm.exclude",
+    )
 
 
 def _told(it: Maintenance) -> Finding:
@@ -106,7 +138,18 @@ def foresee(client: Client, plan: Plan, script: str = "") -> Forecast:
     partition = parse_nodes(listed.stdout) if listed else ()
     reserved = _ask(client, ("scontrol", "show", "reservation", "--oneliner"), missing)
     maintenance = _ahead(parse_reservations(reserved.stdout), plan, partition, now) if reserved else None
-    return Forecast(now, start, nodes, refused, gpus_of(partition), maintenance, "".join(missing))
+    short = _short(plan, {node.name for node in partition})
+    return Forecast(now, start, nodes, refused, gpus_of(partition), maintenance, "".join(missing), short)
+
+
+def _short(plan: Plan, there: set[str]) -> Short | None:
+    """Where too few nodes are left beside the excluded ones: Slurm refuses the job, or never starts it."""
+    excluded = there & _hosts(plan.slurm.exclude)
+    left = len(there - excluded)
+    if not excluded or left >= plan.nodes:
+        return None
+    listed = tuple(sorted(excluded & set(plan.slurm.avoided)))
+    return Short(plan.nodes, len(there), left, tuple(sorted(excluded)), listed)
 
 
 def _ask(client: Client, argv: Sequence[str], missing: list[str], stdin: str = "") -> Completed | None:

@@ -3,7 +3,8 @@
 attempts/<n>/signal           the script's: the signals that it got, a line each (`Attempt` reads them)
 attempts/<n>/exit             the head's: its exit code, then the nodes that it lost
 <node_local>/exit-<job>.<n>   the same, where the run's folder cannot be written
-attempts/<n>/requeue          the head's: the lost nodes, when another attempt is worth it
+attempts/<n>/requeue          the head's: nodes to leave out, when another attempt is worth it; with `only`
+                              behind them it is only where Slurm can start the job without them
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Iterator, Optional, Sequence, Tuple
 from jobspec.finding import Finding, warning
 from jobspec.runtime.base.safe_write import write_text
 from jobspec.runtime.head.attempt import Attempt
+from jobspec.runtime.head.broken_nodes import broken_nodes, left_out
 from jobspec.runtime.head.record import Cause
 
 ANY_NODE = "any"  # in `requeue`: no node is to be left out
@@ -38,14 +40,25 @@ def leave_exit(attempt: Attempt, code: int, lost: Sequence[str] = ()) -> None:
 
 
 def ask_for_another_attempt(attempt: Attempt, lost: Sequence[str]) -> None:
-    """After a loss of nodes or a stall, where this attempt has got on: else the next would end there too."""
-    if not lost or not attempt.plan.slurm.requeue_max:
+    """After a loss of nodes or a stall, where this attempt has got on: else the next would end there too.
+
+    Without nodes that evidence names as broken the next one goes another way, however far this one came.
+    """
+    if not attempt.plan.slurm.requeue_max:
+        return
+    broken = [] if lost and ANY_NODE not in lost else broken_nodes(attempt)
+    without, only = ",".join(one.node for one in broken) or ",".join(lost), ""
+    if not without:
         return
     if not _has_got_on(attempt):
-        attempt.record.find("collect", _not_requeued())
-        return
+        if not broken:
+            attempt.record.find("collect", _not_requeued())
+            return
+        only = " only"
+    for one in broken:
+        attempt.record.find("collect", left_out(one))
     with contextlib.suppress(OSError):
-        write_text(attempt.node.paths.attempt / "requeue", ",".join(lost) + "\n")
+        write_text(attempt.node.paths.attempt / "requeue", f"{without}{only}\n")
 
 
 def stalled_nodes(cause: Optional[Cause]) -> Tuple[str, ...]:

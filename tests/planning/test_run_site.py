@@ -11,6 +11,8 @@ import pytest
 from jobspec.cli import main
 from jobspec.planning.lock import lock_data
 from jobspec.planning.resolve import Resolved, resolve
+from jobspec.runs import avoided
+from jobspec.runs.avoided import Avoided
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import Launch, write_json, write_launch
 from jobspec.spec.find_site import parse_cluster
@@ -276,3 +278,81 @@ def test_explain_shows_the_sites_values_with_their_origin(
     assert values["slurm.partition"] == {"value": "gpu-h200,gpu-long", "origin": "cluster lab, gpu_type h200"}
     assert values["slurm.account"] == {"value": "rl", "origin": "cluster lab"}
     assert values["slurm.nice"]["origin"] == "default"
+
+
+# -- the user's list of nodes to avoid ----------------------------------------------------------------------
+
+SOON = 4_000_000_000.0
+
+
+def avoiding(home: Path, *entries: Avoided) -> str:
+    """A home whose list has these nodes of `lab`, and one each of another cluster and of yesterday."""
+    env = {"HOME": str(home)}
+    avoided.add(env, [*entries, Avoided("n4", "other", SOON), Avoided("n5", "lab", 1.0)])
+    return str(home)
+
+
+def test_listed_nodes_of_the_cluster_are_excluded_beside_the_keys(tmp_path: Path) -> None:
+    told = {"reason": "a GPU", "run": RUN, "attempt": 2, "file": "a.log", "line": 7, "text": "Xid 79"}
+    home = avoiding(tmp_path, Avoided("n1", "lab", SOON, **told), Avoided("n9", "lab", SOON))
+    found = resolved(home=home, slurm={"exclude": "n[2-3]"})
+    slurm = found.ready_plan.slurm
+    assert (slurm.exclude, slurm.avoided) == ("n9,n[2-3],n1", ("n1",))
+    assert found.origins["slurm.exclude"] == Origin("cluster", "lab, the spec and `jobspec nodes`")
+    (finding,) = [item for item in found.findings if item.rule == "nodes.avoided"]
+    assert not finding.is_error
+    assert finding.what == "your list of nodes to avoid excludes `n1`"
+    assert finding.why == f"`n1` until 2096-10-02 07:06 UTC (a GPU: {RUN}, attempt 2, a.log:7)"
+    assert "`jobspec nodes remove n1 --cluster lab`" in finding.fix
+    locked = lock_data(found)
+    assert locked["slurm"] == {"exclude": "n[2-3]"}
+    kept = {"reason": "a GPU", "run": RUN, "attempt": 2, "line": "Xid 79", "until": "2096-10-02 07:06 UTC"}
+    assert locked["lock"]["avoided"] == {"n1": kept}
+
+
+def test_the_origin_without_an_exclude_of_the_site(tmp_path: Path) -> None:
+    home = avoiding(tmp_path, Avoided("n1", "lab", SOON))
+    site = {**SITE, "slurm": {"gpus": "none"}}
+    assert resolved(site, home=home).origins["slurm.exclude"] == Origin("nodes", "`jobspec nodes`")
+    both = resolved(site, home=home, slurm={"exclude": "n2"})
+    assert both.origins["slurm.exclude"] == Origin("nodes", "`jobspec nodes` and the spec")
+
+
+def test_a_node_that_the_spec_names_wins_with_a_warning(tmp_path: Path) -> None:
+    home = avoiding(tmp_path, Avoided("n1", "lab", SOON), Avoided("n2", "lab", SOON, "slow"))
+    found = resolved(home=home, slurm={"nodelist": "n[2-3]"})
+    assert found.ready_plan.slurm.exclude == "n9,n1"
+    (finding,) = [item for item in found.findings if item.rule == "nodes.asked-for"]
+    assert (finding.is_error, finding.path, finding.why) == (False, "slurm.nodelist", "slow")
+    assert "asks for `n2`" in finding.what
+
+
+@pytest.mark.parametrize("where", ["spec", "profile"])
+def test_the_list_is_left_out_on_request(where: str, tmp_path: Path) -> None:
+    home = avoiding(tmp_path, Avoided("n1", "lab", SOON))
+    off = {"avoid_listed": False}
+    site = {**SITE, "slurm": {**SITE["slurm"], **off}} if where == "profile" else SITE
+    found = resolved(site, home=home, **({"slurm": off} if where == "spec" else {}))
+    slurm = found.ready_plan.slurm
+    assert (slurm.exclude, slurm.avoided, slurm.avoid_listed) == ("n9", (), False)
+    assert "nodes.avoided" not in {item.rule for item in found.findings}
+    assert "avoided" not in lock_data(found)["lock"]
+    if where == "profile":
+        assert found.origins["slurm.avoid_listed"] == Origin("cluster", "lab")
+        assert resolved(site, home=home, slurm={"avoid_listed": True}).ready_plan.slurm.avoided == ("n1",)
+
+
+def test_a_list_that_cannot_be_read_is_a_warning(tmp_path: Path) -> None:
+    file = tmp_path / ".local/state/jobspec/nodes.json"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"version": 1, "nodes": [{"node": "--x", "cluster": "lab", "until": 4e9}]}')
+    found = resolved(home=str(tmp_path))
+    assert found.ready_plan.slurm.exclude == "n9"
+    assert [item.severity for item in found.findings if item.rule == "nodes.damaged"] == ["warning"]
+
+
+def test_the_list_is_no_matter_of_this_machine(tmp_path: Path) -> None:
+    home = avoiding(tmp_path, Avoided("n1", "here", SOON))
+    found = resolved(LOCAL, home=home)
+    assert found.ready_plan.slurm.avoided == ()
+    assert not [item for item in found.findings if item.rule.startswith("nodes.")]

@@ -322,30 +322,38 @@ def test_pyxis_gets_its_folders_before_and_is_cleaned_up_after(
     made, step, removed = stage.calls()
     assert made.argv[-4:] == (b"bash", RUN_ID.encode(), b"/tmp/js", b"/shared/hf")
     assert step.env[b"FROM_HOOK"] == b"ann"
-    assert removed.argv[-2:] == (b"bash", f"pyxis_jobspec-{RUN_ID}".encode())
+    assert f"--container-name=jobspec-{RUN_ID}_1".encode() in step.argv
+    assert removed.argv[-2:] == (b"bash", f"pyxis_jobspec-{RUN_ID}_1".encode())
     assert removed.argv[-3].endswith(b'enroot remove --force "$1"')
 
 
-# The one of a run that is over, half a container of this run, one that runs, and one that is being unpacked.
+# Those of runs that are over, one made before attempts had their own; half a container of this run's attempt
+# before; one that runs, and one that is being unpacked.
 LISTED = f"""\
 NAME PID COMM
 pyxis_jobspec-20260101-000000-dead
-pyxis_jobspec-{RUN_ID}
-pyxis_jobspec-20260101-000000-runs 77 python
+pyxis_jobspec-20260101-000000-gone_1
+pyxis_jobspec-{RUN_ID}_1
+pyxis_jobspec-20260101-000000-runs_2 77 python
                78 bash
-pyxis_jobspec-20260101-000000-busy
+pyxis_jobspec-20260101-000000-busy_1
 pyxis_of-somebody
 """
 
 
 def test_only_containers_that_nobody_uses_are_swept(stage: Stage, tmp_path: Path) -> None:
     stage.program("enroot", then=f"[[ $1 != list ]] || echo {shlex.quote(LISTED)}")
-    stage.program("ps", then="echo unsquashfs -d /data/pyxis_jobspec-20260101-000000-busy /images/a.sqsh")
+    stage.program(
+        "ps",
+        then="echo unsquashfs -d /data/pyxis_jobspec-20260101-000000-busy_1 /images/a.sqsh; "
+        f"echo bash /runs/x/{RUN_ID}/ray.sub",
+    )
     (tmp_path / "prepare").write_text(node_containers.PREPARE)
     done = stage.bash(tmp_path / "prepare", RUN_ID, str(tmp_path / "made"))
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     removed = [call.argv[-1] for call in stage.calls() if b"remove" in call.argv]
-    assert removed == [b"pyxis_jobspec-20260101-000000-dead", f"pyxis_jobspec-{RUN_ID}".encode()]
+    gone = ("20260101-000000-dead", "20260101-000000-gone_1", f"{RUN_ID}_1")
+    assert removed == [f"pyxis_jobspec-{name}".encode() for name in gone]
     assert (tmp_path / "made").is_dir()
 
 
@@ -447,6 +455,42 @@ def test_attach_finds_job_and_head_node(
     assert call.argv[call.argv.index(runtime) :] == (runtime, b"exec", b"--", *command)
 
 
+PODMAN = SLURM + "container: {runtime: podman}\n"
+
+
+@pytest.mark.parametrize(
+    ("profile", "word"),
+    [
+        (PYXIS, f"--container-name=jobspec-{RUN_ID}_10:exec"),
+        (PODMAN, f"jobspec-{RUN_ID}_10"),
+        (PODMAN.replace("scheduler: slurm", "scheduler: local"), f"jobspec-{RUN_ID}_10"),
+    ],
+)
+def test_attach_enters_the_container_of_the_last_attempt(
+    profile: str, word: str, run_dir: Callable[..., Path], stage: Stage
+) -> None:
+    for name in ("srun", "podman"):
+        stage.program(name)
+    folder = run_dir(SPEC + "container: {image: /images/a}\n", profile)
+    for number in (1, 2, 10):
+        (folder / f"attempts/{number}").mkdir(parents=True)
+    done = stage.bash(folder / "attach.sh", "-j", "9", "-n", "n4", "--", "ls", env={"USER": "ann"})
+    assert done.returncode == 0, done.stderr
+    (call,) = stage.calls()
+    assert word.encode() in call.argv
+
+
+def test_two_attempts_have_containers_of_their_own(run_dir: Callable[..., Path], stage: Stage) -> None:
+    """NVIDIA/pyxis#161: the folder of an attempt that was killed, half unpacked, is no image."""
+    stage.program("srun")
+    folder = run_dir(SPEC + "container: {image: /images/a.sqsh}\n", PYXIS)
+    for attempt in ("1", "2"):
+        (folder / "attempts" / attempt).mkdir(parents=True)
+        stage.bash(folder / "job.sbatch", env={"USER": "ann"})
+    names = [word for call in stage.calls() for word in call.argv if word.startswith(b"--container-name=")]
+    assert names == [f"--container-name=jobspec-{RUN_ID}_{number}".encode() for number in (2, 3)]
+
+
 def test_attach_without_a_job_id_says_so(run_dir: Callable[..., Path], stage: Stage) -> None:
     folder = run_dir()
     (folder / "launch.json").write_text("{}")
@@ -507,3 +551,66 @@ def test_bwraps_child_gets_the_signals(tmp_path: Path) -> None:
         wait_for(lambda name=name: name in log.read_text())  # type: ignore[misc]
     job.send_signal(signal.SIGTERM)
     assert job.wait(timeout=30) == 6
+
+
+EXPEDITES = SLURM.replace("gpus: gres", "gpus: gres, requeue: expedite")
+
+
+@pytest.mark.parametrize(
+    ("profile", "spec", "option"),
+    [
+        (EXPEDITES, "launch: {mode: ray, requeue: {max_attempts: 3}}\n", "#SBATCH --requeue=expedite\n"),
+        (EXPEDITES, "launch: {mode: ray}\n", "#SBATCH --no-requeue\n"),
+        (SLURM, "launch: {mode: ray, requeue: {max_attempts: 3}}\n", "#SBATCH --requeue\n"),
+    ],
+)
+def test_requeueing_is_expedited_where_the_site_says_so(
+    profile: str, spec: str, option: str, run_dir: Callable[..., Path]
+) -> None:
+    assert option in (run_dir(BARE + spec, profile) / "job.sbatch").read_text()
+
+
+@pytest.mark.parametrize(
+    ("ends", "asked"),
+    [
+        ("exit 0", []),
+        ("exit 5", [(b"update", b"JobId=77", b"Requeue=0")]),
+        (LOSES, [(b"show", b"job", b"-o", b"77"), (b"requeue", b"77"), (b"update", b"JobId=77")]),
+    ],
+)
+def test_a_failed_end_leaves_no_held_job_in_the_queue(
+    ends: str, asked: list[tuple[bytes, ...]], run_dir: Callable[..., Path], stage: Stage
+) -> None:
+    """As Slurm's own tests of expedited requeueing have it; a run that goes on is left as it is."""
+    stage.program("srun", then=ends)
+    stage.program("scontrol", then=SCONTROL.format(before="(null)"))
+    stage.program("sbatch")
+    spec = BARE + "launch: {mode: ray, requeue: {max_attempts: 3}}\n"
+    stage.bash(run_dir(spec, EXPEDITES) / "job.sbatch", env={"SLURM_JOB_ID": "77"})
+    calls = [call.argv[1:] for call in stage.calls() if call.argv[0].endswith(b"scontrol")]
+    assert [call[: len(want)] for call, want in zip(calls, asked, strict=True)] == asked
+
+
+def test_a_broken_node_that_cannot_be_left_out_is_not_tried_again(
+    run_dir: Callable[..., Path], stage: Stage
+) -> None:
+    stage.program("srun", then=LOSES.replace("n2,n4", "n2 only"))
+    stage.program("scontrol", then=SCONTROL.format(before="(null)"))
+    stage.program("sbatch", then="exit 1")
+    script = run_dir(BARE + "launch: {mode: ray, requeue: {max_attempts: 3}}\n") / "job.sbatch"
+    done = stage.bash(script, env={"SLURM_JOB_ID": "77"})
+    assert done.returncode == 1
+    assert [call.argv[1] for call in stage.calls() if call.argv[0].endswith(b"scontrol")] == [b"show"]
+    assert b"Slurm would not start the job without n2: not requeued" in done.stderr
+
+
+def test_a_broken_node_is_left_out_however_far_the_attempt_came(
+    run_dir: Callable[..., Path], stage: Stage
+) -> None:
+    stage.program("srun", then=LOSES.replace("n2,n4", "n2 only"))
+    stage.program("scontrol", then=SCONTROL.format(before="n7"))
+    stage.program("sbatch")
+    script = run_dir(BARE + "launch: {mode: ray, requeue: {max_attempts: 3}}\n") / "job.sbatch"
+    stage.bash(script, env={"SLURM_JOB_ID": "77"})
+    asked = [call.argv[1:] for call in stage.calls() if call.argv[0].endswith(b"scontrol")]
+    assert asked[-2:] == [(b"requeue", b"77"), (b"update", b"JobId=77", b"ExcNodeList=n7,n2")]

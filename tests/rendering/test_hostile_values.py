@@ -106,7 +106,7 @@ def test_slurm_scripts_pass_every_value_on(container: ContainerPlan, folder_name
         assert stage.canaries() == []
         step = the_step(stage.calls())
     visible = with_mount(container, str(run_dir))
-    prefix = step_prefix(visible, f"jobspec-{RUN_ID}", (*sorted(container.env), *plan.secrets), 0)
+    prefix = step_prefix(visible, f"jobspec-{RUN_ID}_1", (*sorted(container.env), *plan.secrets), 0)
     agent = [container.python, "-c", WAIT_FOR_AGENT]
     words = [
         *prefix.flags,

@@ -68,8 +68,10 @@ def test_requeued_job_takes_no_half_unpacked_container_of_its_own(lab: Lab) -> N
     """NVIDIA/pyxis#161."""
     run = submit(lab, "pyxis-again", WAIT, launch={"requeue": {"max_attempts": 2}})
     name = f"pyxis_jobspec-{run['run_id']}"
-    await_true(lambda: name in containers(lab, "n2"), "the unpacking", 60)
+    await_true(lambda: f"{name}_1" in containers(lab, "n2"), "the unpacking", 60)
     lab.slurm("scontrol", "requeue", run["job_id"])
+    await_true(lambda: f"{name}_2" in containers(lab, "n2"), "the next attempt's own", 120)
+    assert f"{name}_1" not in containers(lab, "n2")
     (Path(run["run_dir"]) / "finish").touch()
     assert lab.await_end(run["job_id"]) == ("COMPLETED", "0:0"), log_of(run)
     assert lab.report(run["run_id"])[0] == 0
@@ -82,7 +84,7 @@ def test_next_job_removes_what_a_killed_one_left(lab: Lab) -> None:
     lab.await_phase(killed["run_dir"], "driver")
     lab.slurm("scancel", "--signal=KILL", "--full", killed["job_id"])
     lab.await_end(killed["job_id"])
-    name = f"pyxis_jobspec-{killed['run_id']}"
+    name = f"pyxis_jobspec-{killed['run_id']}_1"
     assert name in containers(lab, "n1")
     shared = {"nodes": 1, "resources": {"exclusive": False}}
     beside = submit(lab, "pyxis-beside", WAIT, **shared)
@@ -90,7 +92,7 @@ def test_next_job_removes_what_a_killed_one_left(lab: Lab) -> None:
     assert name not in containers(lab, "n1")
     last = submit(lab, "pyxis-last", ["true"], **shared)
     assert lab.await_end(last["job_id"]) == ("COMPLETED", "0:0")
-    assert containers(lab, "n1") == [f"pyxis_jobspec-{beside['run_id']}", "pyxis_of-somebody"]
+    assert containers(lab, "n1") == [f"pyxis_jobspec-{beside['run_id']}_1", "pyxis_of-somebody"]
     (Path(beside["run_dir"]) / "finish").touch()
     assert lab.await_end(beside["job_id"]) == ("COMPLETED", "0:0")
 

@@ -45,6 +45,7 @@ COMMANDS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
         "Set up",
         (
             ("cluster", "list, show, detect and check site profiles"),
+            ("nodes", "list, add and remove nodes to keep away from"),
             ("framework", "list and show RL frameworks and their coverage levels"),
             ("doctor", "what this machine has and lacks"),
             ("skill", "an instruction file for coding assistants"),

@@ -93,7 +93,8 @@ def _slurm(slurm: SlurmPlan) -> dict[str, Any]:
     """The options of `slurm` as they are asked for, the site's included."""
     mail = {"slurm.mail.events": list(slurm.mail_events), "slurm.mail.user": slurm.mail_user}
     names = (*WORDS, "exclude", "extra_sbatch")
-    return {**{f"slurm.{name}": getattr(slurm, name) or None for name in names}, **mail}
+    words = {f"slurm.{name}": getattr(slurm, name) or None for name in names}
+    return {**words, **mail, "slurm.avoid_listed": slurm.avoid_listed}
 
 
 def _value(resolved: Resolved, planned: Mapping[str, Any], key: str) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from jobspec import pipeline
 from jobspec.cli.live import observe
+from jobspec.cli.live.avoid import keep_off
 from jobspec.finding import fail, one_line, visible
 from jobspec.log_text import strip_ansi
 from jobspec.runs.paths import RunPaths
@@ -45,6 +46,7 @@ def conclude(
 
     evidence, verdict = pipeline.judge_run(run.root, baseline)
     _write_reports(run, verdict, evidence)
+    keep_off(run, evidence)
     print_report(evidence, verdict, fmt)
     if fmt == "text" and verdict.exit_code != 0 and show_tail:
         _print_tail(run, verdict.first_cause, driver_log(evidence))
@@ -63,6 +65,7 @@ def write_reports(run: RunPaths) -> None:
     if not run.is_sweep:
         evidence, verdict = pipeline.judge_run(run.root)
         write(run.root, verdict, evidence)
+        keep_off(run, evidence)
         return
     from jobspec.sweeps.finished import read_points
 
@@ -71,6 +74,7 @@ def write_reports(run: RunPaths) -> None:
     for point in points:
         if not point.reused:
             write(point.run.root, judged[point.index][1], judged[point.index][0])
+            keep_off(point.run, judged[point.index][0])
     _write_table(run, table)
 
 
@@ -89,6 +93,7 @@ def conclude_together(runs: Sequence[RunPaths], fmt: str, baseline: Path | None 
         raise fail("usage.arguments", what, fix="name the runs of one framework")
     for run, evidence, verdict in judged:
         _write_reports(run, verdict, evidence)
+        keep_off(run, evidence)
     return EXIT_CODES[worst(_print_joint([(evidence, verdict) for _, evidence, verdict in judged]))]
 
 
@@ -177,6 +182,7 @@ def _conclude_sweep(run: RunPaths, fmt: str, rule: Rule | None) -> int:
         if not point.reused:
             evidence, verdict = judged[point.index]
             _write_reports(point.run, verdict, evidence)
+            keep_off(point.run, evidence)
     with _telling_why_not():
         _write_table(run, table)
     if joint:

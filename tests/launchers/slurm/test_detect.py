@@ -222,3 +222,24 @@ def test_a_lookup_that_hangs_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
         assert reach({}, wait_s=0.1).reached is False
     finally:
         over.set()
+
+
+@pytest.mark.parametrize(
+    ("version", "parameters", "expedite"),
+    [
+        ("25.11.2", "cloud_dns,enable_expedited_requeue", True),
+        ("26.05.0", "enable_expedited_requeue", True),
+        ("25.11.2", "cloud_dns", False),
+        ("25.05.4", "enable_expedited_requeue", False),
+        ("22.05.8", "(null)", False),
+        ("", "enable_expedited_requeue", False),
+    ],
+)
+def test_expedited_requeue_is_proposed_where_slurm_takes_it(
+    version: str, parameters: str, expedite: bool
+) -> None:
+    config = f"{CONFIG}SLURM_VERSION           = {version}\nSlurmctldParameters     = {parameters}\n"
+    text = profile_text(detect(client(config=config), ONLINE), "site")
+    assert parse_cluster(text, Path("site.yaml")).profile.slurm.requeue == (
+        "expedite" if expedite else "plain"
+    )

@@ -105,6 +105,36 @@ def test_start_and_nodes_by_the_test_of_sbatch(tmp_path: Path, monkeypatch: pyte
     assert [*found.findings()] == []
 
 
+@pytest.mark.parametrize(
+    ("exclude", "listed", "short"),
+    [
+        ("", (), None),
+        ("n[1-2],n9", (), None),  # n3 and n4 may come back, and n9 is in another partition
+        ("n[1-3]", ("n3",), told.Short(2, 4, 1, ("n1", "n2", "n3"), ("n3",))),
+        ("n[1-3]", (), told.Short(2, 4, 1, ("n1", "n2", "n3"), ())),
+        ("n[1-", (), None),
+    ],
+)
+def test_too_few_nodes_beside_the_excluded_ones_are_told(
+    exclude: str, listed: tuple[str, ...], short: told.Short | None,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    client = Programs(tmp_path, sinfo=f"cat <<'END'\n{NODES}END", scontrol="").client(monkeypatch)
+    plan = replace(PLAN, nodes=2, slurm=SlurmPlan(exclude=exclude, avoided=listed))
+    found = told.foresee(client, plan)
+    assert found.short == short
+    findings = [*found.findings()]
+    if short is None:
+        assert findings == []
+        return
+    (item,) = findings
+    assert (item.rule, item.is_error, item.path) == ("nodes.too-many-excluded", True, "slurm.exclude")
+    assert item.what == "1 of the partition's 4 nodes are left, and the run needs 2"
+    assert item.why == "excluded are `n1`, `n2`, `n3`"
+    assert ("`jobspec nodes remove n3`" in item.fix) == bool(listed)
+    assert ("`slurm.exclude`" in item.fix) != bool(listed)
+
+
 def test_a_refusal_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client = Programs(
         tmp_path,

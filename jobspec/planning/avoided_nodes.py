@@ -1,0 +1,101 @@
+"""The user's list of nodes to avoid, laid over a run's site: what `--exclude` gets beside the keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from msgspec import structs
+
+from jobspec.finding import Finding, warning
+from jobspec.planning.assemble import Resolution
+from jobspec.planning.run_site import RunSite, site_of_run
+from jobspec.runs.avoided import Avoided
+from jobspec.runtime.base.hostlist import HostlistError, expand
+from jobspec.spec.paths import Origin
+from jobspec.spec.slurm import RunOptions
+from jobspec.units import utc
+
+MOST_NAMED = 8
+
+
+def settle_site(resolution: Resolution) -> None:
+    """The site as this run has it: the spec's options over the profile's, and the listed nodes excluded."""
+    entries, problems = resolution.lookups.avoided(resolution.env)
+    site = site_of_run(resolution.profile, resolution.spec)
+    site, resolution.avoided = keep_away(site, resolution.spec.slurm, entries, problems)
+    resolution.profile, resolution.origins = site.profile, {**resolution.origins, **site.origins}
+    resolution.findings += site.findings
+
+
+def keep_away(
+    site: RunSite, of_run: RunOptions, entries: Sequence[Avoided], problems: Sequence[Finding]
+) -> tuple[RunSite, tuple[Avoided, ...]]:
+    """The site with the listed nodes of its cluster excluded, and which these are.
+
+    Nodes that the run names in `slurm.nodelist` win, with a warning. `problems` are those of the list.
+    """
+    profile = site.profile
+    slurm = profile.slurm
+    if profile.scheduler == "local" or slurm.avoid_listed is False:
+        return site, ()
+    ours = [entry for entry in entries if entry.cluster == profile.name]
+    asked, excluded = _hosts(of_run.nodelist), _hosts(slurm.exclude)
+    named = [entry for entry in ours if entry.node in asked]
+    avoided = tuple(entry for entry in ours if entry.node not in asked | excluded)
+    findings = [*site.findings, *problems, *(_asked_for(entry) for entry in named)]
+    if not avoided:
+        return replace(site, findings=tuple(findings)), ()
+    exclude = ",".join((*filter(None, (slurm.exclude,)), *(entry.node for entry in avoided)))
+    findings.append(_told(avoided))
+    profile = structs.replace(profile, slurm=structs.replace(slurm, exclude=exclude))
+    origins = {**site.origins, "slurm.exclude": _origin(site.origins, of_run)}
+    return RunSite(profile, tuple(findings), origins), avoided
+
+
+def _hosts(nodes: str | None) -> frozenset[str]:
+    """The names of a host list; of one that cannot be read Slurm itself tells."""
+    try:
+        return frozenset(expand(nodes or ""))
+    except HostlistError:
+        return frozenset()
+
+
+def _origin(origins: Mapping[str, Origin], of_run: RunOptions) -> Origin:
+    before = origins.get("slurm.exclude")
+    if before is not None:
+        return Origin("cluster", f"{before.where.replace(' and ', ', ')} and `jobspec nodes`")
+    return Origin("nodes", "`jobspec nodes`" + (" and the spec" if of_run.exclude else ""))
+
+
+def _asked_for(entry: Avoided) -> Finding:
+    return warning(
+        "nodes.asked-for",
+        f"`slurm.nodelist` asks for `{entry.node}`, which is on your list of nodes to avoid",
+        _why(entry),
+        f"name another node, or run `jobspec nodes remove {entry.node} --cluster {entry.cluster}`",
+        path="slurm.nodelist",
+    )
+
+
+def _told(avoided: Sequence[Avoided]) -> Finding:
+    named = [f"`{entry.node}` until {utc(entry.until)} ({_why(entry)})" for entry in avoided[:MOST_NAMED]]
+    more = len(avoided) - len(named)
+    return warning(
+        "nodes.avoided",
+        f"your list of nodes to avoid excludes {_names(entry.node for entry in avoided)}",
+        "; ".join(named) + (f"; and {more} more: see `jobspec nodes`" if more else ""),
+        f"`jobspec nodes remove {avoided[0].node} --cluster {avoided[0].cluster}` takes one off; "
+        "`--set slurm.avoid_listed=false` leaves the list out",
+        path="slurm.exclude",
+    )
+
+
+def _names(nodes: Iterable[str]) -> str:
+    names = [f"`{node}`" for node in nodes]
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _why(entry: Avoided) -> str:
+    return ": ".join(part for part in (entry.reason, entry.evidence) if part) or "no reason is noted"
