@@ -43,7 +43,7 @@ _ANOTHER_USER = ("the run's folder is not that user's", "remove it, and submit a
 # With these a submission is another thing: why not, and what to do.
 NOT_HERE = {
     "wait": ("sbatch would not return before the job's end", "remove it: `jobspec run` waits for the end"),
-    "test-only": ("sbatch would start no job", "remove it: `jobspec run --dry-run` asks when the job would start"),
+    "test-only": ("sbatch would start no job", "remove it: `jobspec submit --dry-run` asks for the start"),
     "clusters": ("jobspec asks one Slurm about its jobs", "remove it, and write a profile for that cluster"),
     "nodefile": ("`slurm.nodelist` of a spec stands for it", "write the file's nodes in `slurm.nodelist`"),
     "uid": _ANOTHER_USER, "gid": _ANOTHER_USER,

@@ -110,7 +110,7 @@ def test_a_site_that_asks_for_no_gpus_itself_may_do_so() -> None:
         ("--", "write it like `--switches=1`"),
         ("--wait", "remove it: `jobspec run` waits for the end"),
         ("-W", "remove it: `jobspec run` waits for the end"),
-        ("--test", "remove it: `jobspec run --dry-run` asks when the job would start"),
+        ("--test", "remove it: `jobspec submit --dry-run` asks for the start"),
         ("-M other", "remove it, and write a profile for that cluster"),
         ("--cluster=other", "remove it, and write a profile for that cluster"),
         ("-F nodes.txt", "write the file's nodes in `slurm.nodelist`"),
