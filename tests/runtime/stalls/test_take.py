@@ -103,7 +103,7 @@ def test_the_hidden_sitecustomize_is_run(start: Start, tmp_path: Path) -> None:
     (tmp_path / "image" / "sitecustomize.py").write_text("WORD = 'there'\n")
     text = "import sitecustomize, time\nprint(sitecustomize.WORD, flush=True)\ntime.sleep(60)\n"
     process = start(text, path=str(tmp_path / "image"))
-    assert 'program.py", line 3' in take.by_signal(process.pid)
+    assert 'program.py", line ' in take.by_signal(process.pid)  # 2 or 3: it may still be in its print
 
 
 def test_a_stopped_process_and_a_fifo(start: Start, tmp_path: Path) -> None:
