@@ -3,7 +3,7 @@
 That the trace goes on is not enough: the lines may be those of `COMMAND || { echo ...; exit 1; }`, of a trap,
 or of a shell with `set -e` that cleans up. They show it where another program ran behind the command, at its
 level or outside of it, nothing after that ends the script by its own word, and neither `set -e` nor a trap
-was seen.
+was seen. What later commands build on, such as a launcher, is not outlived though they run.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ _NO_PROGRAM = re.compile(
     r"(?:echo|printf|:|true|false|test|\[\[?|\(\(|sleep|rm|kill|wait|date|local|export|unset|return|shift|break)\b"
     r"|[:\[]|\w+\+?="
 )
+_BUILT_ON = re.compile(
+    r"(?:\S*/)?(?:python[\d.]*|torchrun|accelerate|deepspeed|mpirun|mpiexec|srun|ray|uv|pip[\d.]*|git|make|cmake"
+    r"|wget|curl|tar|unzip|huggingface-cli|hf|apptainer|singularity|enroot|docker|podman)\Z"
+)
 _ENDS = re.compile(r"(?:exit|return|exec|false)\b")
 _GUARDS = re.compile(r"(?:set|(?:\S*/)?(?:ba)?sh) (?:.* )?-(?:\w*e\w*|o errexit)(?: |$)|trap ")
 
@@ -29,7 +33,7 @@ _GUARDS = re.compile(r"(?:set|(?:\S*/)?(?:ba)?sh) (?:.* )?-(?:\w*e\w*|o errexit)
 def outlived_by(lines: Sequence[bytes], offset: int) -> str:
     """The program that ran after the shell missed the command of `lines[offset]`; empty if not shown."""
     missing = _MISSING.match(_text(lines[offset]))
-    if missing is None:
+    if missing is None or _BUILT_ON.match(missing[1]):
         return ""
     above = list(_traced(lines[max(0, offset - LINES_ABOVE) : offset]))
     head, level, command = above[-1] if above else ("", 0, "")
