@@ -162,3 +162,28 @@ def test_every_option_of_the_job_script_is_refused_in_the_free_ones() -> None:
     script = {read_option(line).name for line in directives(replace(PLAN, slurm=full), "/r")}
     assert len(script) > 25
     assert script <= {*KEYS, *OWN, *GPUS, "signal"}  # a site may have a warning signal of its own
+
+
+# Options of sbatch(1), Slurm 22.05; the first ones leave a submission what it is.
+FREE = """
+acctg-freq batch bb bbf cluster-constraint comment container contiguous core-spec cores-per-socket
+cpu-freq cpus-per-gpu deadline delay-boot distribution extra-node-info get-user-env gpu-bind gpu-freq
+gres-flags help hint hold ignore-pbs kill-on-invalid-dep mcs-label mem-bind mem-per-cpu mem-per-gpu
+mincpus network no-kill ntasks-per-core ntasks-per-socket overcommit power prefer priority profile
+propagate quiet reboot signal sockets-per-node spread-job switches thread-spec threads-per-core time-min
+tmp usage use-min-nodes verbose version wait-all-nodes wckey
+"""
+REFUSED = """
+account array begin chdir clusters constraint cpus-per-task dependency error exclude exclusive export
+export-file gid gpus gpus-per-node gpus-per-socket gpus-per-task input job-name licenses mail-type
+mail-user mem nice no-requeue nodefile nodelist nodes ntasks ntasks-per-gpu ntasks-per-node open-mode
+output oversubscribe parsable partition qos requeue reservation test-only time uid wait wrap
+"""
+
+
+def test_whole_list_of_sbatch_is_refused_or_free() -> None:
+    """`gres` is either: refused where it names GPUs."""
+    names = {*FREE.split(), *REFUSED.split()}
+    assert {name for name in names if [*bad_options([f"--{name}"], gpus_are_asked=True)]} == {
+        *REFUSED.split()
+    }
