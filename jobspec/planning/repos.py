@@ -247,11 +247,16 @@ def _missing_checkout(repo: Repo, folder: Path, where: str, framework: str) -> F
         )
     what = f"`{folder}` {why_not_there(folder)}"
     fix = "correct the path or clone it there; jobspec clones by `url` and `ref`"
-    source = (UPSTREAM_OF_RLIX if framework == "rlix" else UPSTREAM).get(repo.name)
-    if source and not os.path.lexists(folder):
-        command = f"git clone --recurse-submodules {source} {shlex.quote(str(folder))}"
+    command = "" if os.path.lexists(folder) else clone_command(repo.name, framework, str(folder))
+    if command:
         fix = f"run `{command}`, or correct the path; jobspec clones by `url` and `ref`"
     return error("repo.missing", what, fix=fix, path=f"{where}.path")
+
+
+def clone_command(name: str, framework: str, folder: str) -> str:
+    """What makes the checkout of that name in a framework's starting spec; empty for any other."""
+    source = (UPSTREAM_OF_RLIX if framework == "rlix" else UPSTREAM).get(name)
+    return f"git clone --recurse-submodules {source} {shlex.quote(folder)}" if source else ""
 
 
 def _clone_findings(repo: Repo, folder: Path, state: GitState, where: str) -> Iterable[Finding]:
