@@ -359,8 +359,14 @@ def _in_allocation(request: Request) -> tuple[Request, Allocation]:
     Raises: JobspecError outside of an allocation.
     """
     from jobspec.launchers.slurm.here import allocation
+    from jobspec.spec.bases import split_variant
+    from jobspec.spec.yaml.document import read_text
 
     held = allocation(os.environ)
+    if request.content is None:  # a pipe can be read once
+        request = replace(
+            request, content=read_text(Path(split_variant(str(request.spec))[0]), "job").encode()
+        )
     return replace(request, sets=(*held.sets(load_on_site(request)[0].data), *request.sets)), held
 
 

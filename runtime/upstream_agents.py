@@ -46,7 +46,7 @@ def place(run_dir: Path, env: Mapping[str, str]) -> Place:
     """Raises: JobspecError when a variable of the batch script has not arrived."""
     names = ("JOBSPEC_ATTEMPT", "JOBSPEC_HOSTS", "JOBSPEC_JOB_ID", "JOBSPEC_TOKEN")
     missing = [name for name in names if not env.get(name)]
-    if missing or not env["JOBSPEC_ATTEMPT"].isdigit():
+    if missing or not env["JOBSPEC_ATTEMPT"].isdecimal():
         raise fail(
             "runtime.environment",
             f"{', '.join(f'`{name}`' for name in missing or names[:1])} did not reach this container",

@@ -48,6 +48,22 @@ def secrets_are_not_written(plan: Plan, spec: JobSpec, profile: ClusterProfile) 
             )
 
 
+def hub_has_an_address(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    endpoint = plan.env.get("HF_ENDPOINT")
+    if not endpoint:
+        return
+    from jobspec.runtime.staging.hub_client import ENDPOINT, is_web
+
+    if not is_web(endpoint):
+        yield error(
+            "env.hub-endpoint",
+            f"`HF_ENDPOINT` is `{endpoint}`, which is no web address",
+            "the hub cannot be asked there",
+            f"write it like `{ENDPOINT}`",
+            path="container.env.HF_ENDPOINT" if "HF_ENDPOINT" in spec.container.env else "",
+        )
+
+
 def texts_can_be_passed(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
     if _is_plain(plan):
         return
@@ -106,4 +122,10 @@ def _texts(value: Any, path: str) -> Iterator[tuple[str, str]]:
             yield from _texts(item, f"{path}[{index}]")
 
 
-RULES = (names_are_free, secrets_are_not_written, texts_can_be_passed, paths_can_be_written)
+RULES = (
+    names_are_free,
+    secrets_are_not_written,
+    hub_has_an_address,
+    texts_can_be_passed,
+    paths_can_be_written,
+)

@@ -33,7 +33,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "coverage": _names("checks level-unknown levels not-applicable variant"),
         "data": _names("source unpinned"),
-        "env": _names("reserved secret secret-twice"),
+        "env": _names("hub-endpoint reserved secret secret-twice"),
         "framework": _names("duplicate plugin unknown"),
         "launch": _names(
             "grace here incomplete locked maintenance mode mode-chosen moved no-command no-job no-paramiko "

@@ -174,7 +174,8 @@ def _override_keys(spec: str | list[str] | None) -> Iterable[str]:
     loaded = load_spec(file, (), os.environ).spec
     paths = {repo.name: str(Path(file).absolute().parent / repo.path) for repo in loaded.repos if repo.path}
     known = getattr(registry.get(loaded.framework), "override_keys", None)
-    return known(loaded.train.recipe or "", paths) if known else ()
+    recipe = loaded.train.recipe or next((one.config for one in loaded.pipelines), "")
+    return known(recipe, paths) if known else ()
 
 
 def _choices(key: str, shape: Any) -> Iterable[str]:

@@ -65,7 +65,7 @@ def image(framework: str, profile: ClusterProfile) -> str:
 
 def _natural(path: Path) -> list[tuple[int, str]]:
     """A key that sorts `v0.10` behind `v0.9`."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", path.name)]
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", path.name)]
 
 
 def _with_image(text: str, name: str) -> str:

@@ -172,7 +172,7 @@ class Framework(Protocol):
       recipes of a checkout, all or those of a model family. `closest_recipes(root, model)`: those nearest to
       a model.
     - `override_keys(recipe, repo_paths) -> Iterable[str]`: the keys of `train.overrides` that are known here,
-      for Tab: those of the checkout's configuration, or of the recipe.
+      for Tab: those of the checkout's configuration, or of the recipe (of the first pipeline's `config`).
     - `default_mode(spec, base, repo_paths) -> str`: `launch.mode` of a spec that does not give it; `base` is
       the spec's folder. Without it the default is `ray`.
     - `modules: tuple[str, ...]`: what the run's interpreter (`container.python`) imports, for a look at

@@ -28,7 +28,14 @@ from jobspec.finding import Finding, error, warning
 from jobspec.plan import Plan, from_json, to_json
 from jobspec.planning.far_inputs import FarInput, answered
 from jobspec.planning.paths import exchanged
-from jobspec.planning.repos import RepoSource, read_repos, ref_findings, repo_findings, repo_source
+from jobspec.planning.repos import (
+    RepoSource,
+    clone_command,
+    read_repos,
+    ref_findings,
+    repo_findings,
+    repo_source,
+)
 from jobspec.planning.sync import bring
 from jobspec.runtime.base.safe_write import beside
 from jobspec.runtime.checkouts.code_state import CodeState
@@ -51,6 +58,7 @@ class _Asked:
     own: RepoSource | None
     own_findings: tuple[Finding, ...]
     target: str = ""
+    framework: str = ""
 
 
 def read_elsewhere(
@@ -139,11 +147,12 @@ def _asked(
     repo, where = spec.repos[index], f"repos[{index}]"
     here = os.path.normpath(base / os.path.expanduser(repo.path or ""))  # noqa: PTH111 - relative is kept
     if repo.url is None and not is_folder(here):
-        return _Asked(repo, where, None, ())
+        return _Asked(repo, where, None, (), framework=spec.framework)
     alone = structs.replace(spec, repos=(structs.replace(repo, freeze=False),))
     (own,), found = read_repos(alone, base, str(state), fetch, asks)
     findings = tuple(replace(item, path=item.path.replace("repos[0]", where)) for item in found)
-    return _Asked(repo, where, own, findings, _target(own, parent) if own.state.is_checkout else "")
+    target = _target(own, parent) if own.state.is_checkout else ""
+    return _Asked(repo, where, own, findings, target, spec.framework)
 
 
 def _target(own: RepoSource, parent: str) -> str:
@@ -184,6 +193,9 @@ def _theirs(
     if seen["why"]:
         what = f"`{there}` {seen['why']} on `{login}`, and there is no such folder on this machine"
         fix = "check the path: it is one of the cluster's"
+        command = clone_command(repo.name, one.framework, there) if seen["why"] == "does not exist" else ""
+        if command:
+            fix = f"run `{command}` on `{login}`, or check the path"
         missing = error("repo.missing", what, fix=fix, path=f"{one.where}.path")
         return replace(_absent(one, Path("/")), there=there), [missing]
     given = dict(seen["state"])

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from jobspec.spec.site import ClusterProfile
 
 T = TypeVar("T")
-HUB_DEADLINE_S = 5.0
+HUB_DEADLINE_S = 5.0  # of one wait
+HUB_TOTAL_S = 30.0
 
 
 @dataclass
@@ -168,11 +169,15 @@ def asked_of(
 
 def _commit_at_hub(item: StagePlan, env: Mapping[str, str]) -> tuple[str, list[Finding]]:
     from jobspec.runtime.staging.hub_client import HubClient, Settings
-    from jobspec.runtime.staging.hub_files import commit_of
+    from jobspec.runtime.staging.hub_files import asked_within, commit_of
 
     settings = replace(Settings.of(env, tries=1), stall_s=HUB_DEADLINE_S, max_pause_s=HUB_DEADLINE_S)
+
+    def ask() -> str:
+        return commit_of(HubClient(settings), item.kind, item.repo_id, item.revision)
+
     try:
-        return commit_of(HubClient(settings), item.kind, item.repo_id, item.revision), []
+        return asked_within(HUB_TOTAL_S, settings.endpoint, ask), []
     except JobspecError as problem:
         told = problem.findings[0]
         path = "model" if item.kind == "model" else "data"

@@ -51,16 +51,21 @@ def missing_image(plan: Plan, far: FarInputs | None = None) -> tuple[Finding, ..
     image = plan.container.image
     if not image.startswith("/"):
         return ()
-    if far is not None:
-        why = f"{far[image].why} on `{far[image].where}`" if image in far and far[image].why else ""
-    else:
+    why = "no node could start it"
+    if far is None:
         seen_here = plan.scheduler == "local" or is_folder(Path(*Path(image).parts[:2]))
-        why = why_not_there(image) if seen_here and not exists(image) else ""
-    if not why:
+        wrong = why_not_there(image) if seen_here and not exists(image) else ""
+    else:
+        seen = far.get(image)
+        problem = next((finding for finding in seen.findings if finding.is_error), None) if seen else None
+        wrong = f"{seen.why} on `{seen.where}`" if seen and seen.why else ""
+        if seen and problem is not None:  # there, and not for this user
+            wrong, why = f"cannot be read on `{seen.where}`", problem.why or problem.what
+    if not wrong:
         return ()
-    what = f"the image `{image}` {why}"
+    what = f"the image `{image}` {wrong}"
     fix = "check the path; where only the nodes see it, `--allow container.image-absent`"
-    return (warning("container.image-absent", what, "no node could start it", fix, path="container.image"),)
+    return (warning("container.image-absent", what, why, fix, path="container.image"),)
 
 
 def missing_script(plan: Plan) -> tuple[Finding, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -39,6 +40,16 @@ from jobspec.runtime.checkouts.git import (
 if TYPE_CHECKING:
     from jobspec.spec.job import JobSpec, Repo
 
+_HUB = "https://github.com"
+# What `git clone` is told of a checkout that is missing, by its name in the framework's starting spec.
+UPSTREAM = {
+    "bridge": f"{_HUB}/NVIDIA-NeMo/Megatron-Bridge",
+    "nemo_rl": f"{_HUB}/NVIDIA-NeMo/RL",
+    "rlix": f"--branch nemo {_HUB}/rlops/rlix",
+    "skyrl": f"{_HUB}/NovaSky-AI/SkyRL",
+    "verl": f"{_HUB}/verl-project/verl",
+}
+UPSTREAM_OF_RLIX = {**UPSTREAM, "nemo_rl": f"{_HUB}/TianyeGGBond/RL"}  # the fork with RLix's hooks
 MAX_SAVED_BYTES = 64 * 1024**2  # of unpushed commits, in each run's folder
 
 
@@ -76,7 +87,7 @@ def read_repos(
         folder, about_clone = _repo_folder(repo, base, runs or str(base), fetch, asks)
         findings += about_clone
         state = git_state(folder) if is_readable(folder) else GitState(str(folder))
-        findings += repo_findings(repo, folder, state, where)
+        findings += repo_findings(repo, folder, state, where, spec.framework)
         code = code_state(str(folder))
         copy = None
         if repo.freeze and fetch and is_folder(folder):
@@ -175,9 +186,11 @@ def repo_source(repo: Repo, folder: Path, state: GitState, code: CodeState) -> R
     )
 
 
-def repo_findings(repo: Repo, folder: Path, state: GitState, where: str) -> Iterable[Finding]:
+def repo_findings(
+    repo: Repo, folder: Path, state: GitState, where: str, framework: str = ""
+) -> Iterable[Finding]:
     if not is_folder(folder):
-        yield _missing_checkout(repo, folder, where)
+        yield _missing_checkout(repo, folder, where, framework)
         return
     if not is_readable(folder):
         yield unreadable(str(folder), "permission denied", f"{where}.path")
@@ -224,7 +237,7 @@ def repo_findings(repo: Repo, folder: Path, state: GitState, where: str) -> Iter
         )
 
 
-def _missing_checkout(repo: Repo, folder: Path, where: str) -> Finding:
+def _missing_checkout(repo: Repo, folder: Path, where: str, framework: str) -> Finding:
     if repo.url:
         return warning(
             "repo.not-fetched",
@@ -234,7 +247,16 @@ def _missing_checkout(repo: Repo, folder: Path, where: str) -> Finding:
         )
     what = f"`{folder}` {why_not_there(folder)}"
     fix = "correct the path or clone it there; jobspec clones by `url` and `ref`"
+    command = "" if os.path.lexists(folder) else clone_command(repo.name, framework, str(folder))
+    if command:
+        fix = f"run `{command}`, or correct the path; jobspec clones by `url` and `ref`"
     return error("repo.missing", what, fix=fix, path=f"{where}.path")
+
+
+def clone_command(name: str, framework: str, folder: str) -> str:
+    """What makes the checkout of that name in a framework's starting spec; empty for any other."""
+    source = (UPSTREAM_OF_RLIX if framework == "rlix" else UPSTREAM).get(name)
+    return f"git clone --recurse-submodules {source} {shlex.quote(folder)}" if source else ""
 
 
 def _clone_findings(repo: Repo, folder: Path, state: GitState, where: str) -> Iterable[Finding]:

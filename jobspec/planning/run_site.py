@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,6 +95,16 @@ def _merged(profile: ClusterProfile, of_run: RunOptions) -> tuple[dict[str, Any]
     return values, origins
 
 
+def _grouped(features: str) -> str:
+    """The features as one operand of `&`. Brackets lose their meaning within parentheses.
+
+    >>> _grouped("ib|roce"), _grouped("[rack1|rack2]"), _grouped("(ib|roce)&nvme")
+    ('(ib|roce)', '[rack1|rack2]', '(ib|roce)&nvme')
+    """
+    outside = re.sub(r"\[[^]]*\]|\([^)]*\)", "", features)
+    return f"({features})" if "|" in outside else features
+
+
 def _with_kind(
     merged: Mapping[str, Any], kind: GpuType, spec: JobSpec
 ) -> tuple[dict[str, Any], Finding | None]:
@@ -101,8 +112,15 @@ def _with_kind(
     chosen: dict[str, Any] = {}
     if kind.constraint:
         both = [text for text in (merged["constraint"], kind.constraint) if text]
-        grouped = [f"({text})" if "|" in text and len(both) > 1 else text for text in both]
-        chosen["constraint"] = "&".join(grouped)
+        if sum("[" in text for text in both) > 1:
+            return chosen, error(
+                "resources.gpu-type",
+                f"`{both[0]}` cannot be joined with `{kind.constraint}`, of `{spec.resources.gpu_type}` GPUs",
+                "Slurm allows one pair of brackets in a job's constraint",
+                "remove the brackets, or ask for another kind of GPU",
+                path="slurm.constraint",
+            )
+        chosen["constraint"] = "&".join(_grouped(text) if len(both) > 1 else text for text in both)
     named, own = (kind.partition or "").split(","), spec.slurm.partition
     if kind.partition and own and not set(own.split(",")) <= set(named):
         return chosen, error(

@@ -25,7 +25,7 @@ def format_path(path: Path) -> str:
         if isinstance(part, int):
             text += f"[{part}]"
             continue
-        key = part if _PLAIN_KEY.match(part) and not part.isdigit() else "'" + part.replace("'", "''") + "'"
+        key = part if _PLAIN_KEY.match(part) and not part.isdecimal() else "'" + part.replace("'", "''") + "'"
         text += f".{key}" if text else key
     return text
 

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from jobspec.words import did_you_mean
 
 SHORT = {
-    "A": "account", "C": "constraint", "D": "chdir", "G": "gpus", "J": "job-name", "L": "licenses",
-    "N": "nodes", "a": "array", "b": "begin", "c": "cpus-per-task", "d": "dependency", "e": "error",
-    "i": "input", "n": "ntasks", "o": "output", "p": "partition", "q": "qos", "s": "oversubscribe",
-    "t": "time", "w": "nodelist", "x": "exclude",
+    "A": "account", "C": "constraint", "D": "chdir", "F": "nodefile", "G": "gpus", "J": "job-name",
+    "L": "licenses", "M": "clusters", "N": "nodes", "W": "wait", "a": "array", "b": "begin",
+    "c": "cpus-per-task", "d": "dependency", "e": "error", "i": "input", "n": "ntasks", "o": "output",
+    "p": "partition", "q": "qos", "s": "oversubscribe", "t": "time", "w": "nodelist", "x": "exclude",
 }  # fmt: skip
-SAME = {"tasks-per-node": "ntasks-per-node", "share": "oversubscribe"}
-GPUS = ("gres", "gpus-per-node", "gpus", "gpus-per-task")
+SAME = {"tasks-per-node": "ntasks-per-node", "share": "oversubscribe", "cluster": "clusters"}
+GPUS = ("gres", "gpus-per-node", "gpus", "gpus-per-task", "gpus-per-socket", "tres-per-task")
+LISTED = ("gres", "tres-per-task")  # of these that name other resources, too
 OF_SLURM = (
     "account", "begin", "constraint", "dependency", "exclude", "licenses", "nice", "nodelist", "partition",
     "qos", "reservation",
@@ -30,11 +31,23 @@ KEYS = {name: f"slurm.{name}" for name in OF_SLURM} | {
     "oversubscribe": "resources.exclusive", "requeue": "launch.requeue.max_attempts",
     "no-requeue": "launch.requeue.max_attempts", "array": "sweep",
     "ntasks-per-node": "launch.tasks_per_node", "job-name": "name", "export": "container.env",
+    "export-file": "container.env",
     "container-image": "container.image", "container-mounts": "container.mounts",
     "container-workdir": "container.workdir", "container-env": "container.env",
 }  # fmt: skip
 LISTS = ("slurm.dependency", "slurm.mail.events")
-OWN = frozenset({"chdir", "error", "input", "ntasks", "open-mode", "output", "parsable", "wrap"})
+OWN = frozenset(
+    {"chdir", "error", "input", "ntasks", "ntasks-per-gpu", "open-mode", "output", "parsable", "wrap"}
+)
+_ANOTHER_USER = ("the run's folder is not that user's", "remove it, and submit as that user")
+# With these a submission is another thing: why not, and what to do.
+NOT_HERE = {
+    "wait": ("sbatch would not return before the job's end", "remove it: `jobspec run` waits for the end"),
+    "test-only": ("sbatch would start no job", "remove it: `jobspec submit --dry-run` asks for the start"),
+    "clusters": ("jobspec asks one Slurm about its jobs", "remove it, and write a profile for that cluster"),
+    "nodefile": ("`slurm.nodelist` of a spec stands for it", "write the file's nodes in `slurm.nodelist`"),
+    "uid": _ANOTHER_USER, "gid": _ANOTHER_USER,
+}  # fmt: skip
 OTHERS = ("container",)  # of sbatch, and the beginning of a name above
 
 KINDS = ("after", "afterany", "afterburstbuffer", "aftercorr", "afternotok", "afterok", "singleton")
@@ -80,9 +93,10 @@ def _whole(name: str) -> str:
     ('output', 'ntasks-per-node', 'container', 'mem')
     """
     name = SAME.get(name, name)
-    if name in (*KEYS, *OWN, *GPUS, *OTHERS):
+    refused = (*KEYS, *OWN, *NOT_HERE, *GPUS)
+    if name in (*refused, *OTHERS):
         return name
-    known = [whole for whole in (*KEYS, *OWN, *GPUS) if name and whole.startswith(name)]
+    known = [whole for whole in refused if name and whole.startswith(name)]
     return known[0] if len(known) == 1 else name
 
 
@@ -115,6 +129,9 @@ def _managed(index: int, text: str, option: Option, gpus_are_asked: bool, of_sit
         return BadOption(index, what, f"`{key}`{owner} stands for it", f"use `{key}`{owner} in its place")
     if option.name in OWN:
         return BadOption(index, what, "with another value the run's tasks or logs are not found", "remove it")
+    if option.name in NOT_HERE:
+        why, fix = NOT_HERE[option.name]
+        return BadOption(index, f"`{text}` is no option of a run", why, fix)
     if gpus_are_asked and _names_gpus(option):
         why = "`resources.gpus_per_node` of a spec stands for it"
         fix = (
@@ -125,7 +142,7 @@ def _managed(index: int, text: str, option: Option, gpus_are_asked: bool, of_sit
 
 
 def _names_gpus(option: Option) -> bool:
-    if option.name != "gres":
+    if option.name not in LISTED:
         return option.name in GPUS
     return any(item.removeprefix("gres/").partition(":")[0] == "gpu" for item in option.value.split(","))
 
@@ -152,4 +169,7 @@ def read_dependency(text: str) -> Dependency:
         raise ValueError(f"{what}\nwrite it like `singleton`, `afterok:RUN` or `afterany:4711`")
     if re.search("[,?:]", ref):
         raise ValueError(f"`{text}` names several\ngive each an entry of its own; all must hold")
+    minutes = ref.partition("+")[2]
+    if "+" in ref and not re.fullmatch("0*[1-9][0-9]*", minutes):  # sbatch takes `5x` for 5
+        raise ValueError(f"`{minutes}` in `{text}` is no number of minutes\nwrite it like `after:4711+30`")
     return Dependency(kind, ref)

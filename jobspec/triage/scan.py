@@ -31,7 +31,8 @@ from jobspec.triage.line_match import MAX_LINE_CHARS, Hit, match_line
 from jobspec.triage.match import Match
 from jobspec.triage.nodes import MOST_LINES, speaker
 from jobspec.triage.ranking import Course, first_cause, rank
-from jobspec.triage.signatures import Signature, masked
+from jobspec.triage.shell_trace import outlived_by
+from jobspec.triage.signatures import NOTE, Signature, masked
 from jobspec.triage.sources import LogSource, end_by_date, latest_end, unpacked
 from jobspec.triage.times import LineTimes
 from jobspec.triage.traceback import goes_on, lines_below, traceback_above
@@ -286,21 +287,26 @@ class _Log:
         told = own_words.told(signature, words, above)
         at_work = own_words.frame_at_work(above) if told.boundary == "construction" else ""
         around = view.lines[max(0, offset - CONTEXT_BEFORE) : offset + CONTEXT_AFTER + 1]
+        later = outlived_by(view.lines, offset) if signature.generic else ""
+        why = signature.why
+        if at_work:
+            why = f"{masked(told.title)}; its traceback comes through {at_work}: the model was built"
+        elif later:
+            why = masked(f"{told.title}; the script went on without it: `{later}` ran after it")
         return Match(
             signature=signature.id,
             kind=told.kind,
-            verdict=told.verdict,
+            verdict=NOTE if later else told.verdict,
             file=self.name,
             line=self._number(view, offset),
             text=_show(own_words.with_statement(words, above)),
             title=masked(told.title),
-            why=f"{masked(told.title)}; its traceback comes through {at_work}: the model was built"
-            if at_work
-            else signature.why,
+            why=why,
             fix=masked(own_words.advice(told.fix, words, above)),
             source=signature.source,
             generic=signature.generic,
             wrapper=signature.wrapper,
+            survived=bool(later),
             place=masked(place),
             main=above.in_main,
             caught=above.logged and goes_on(view.lines, offset),

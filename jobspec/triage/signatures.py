@@ -32,6 +32,10 @@ POSSIBLE = re.compile(
 )
 # What Ray raises for a process that is gone: the frames show who waited for it, and no failure of theirs.
 ECHO = re.compile(r"\b(?:(?:Ray)?Actor(?:Died|Unavailable)?Error|WorkerCrashedError)\b")
+# A path of two folders or more, or of a file; and a pattern that looks for a part of one: by a mark of paths,
+# or by the name of a library or a cache.
+_PATH = re.compile(r"(?<![\w/:.+@=-])(?:[~.]{0,2}(?:/[\w.+@=-]+){2,}|(?:[\w.+@=-]+/)+[\w.+@=-]+\.\w{1,11})")
+_OF_PATHS = re.compile(r"[/_]|\\\.|(?<!\?):|lib|cache")
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,13 @@ class Fix:
     steps: tuple[tuple[re.Pattern[str], str], ...]
 
     def fitting(self, said: str) -> str:
-        return next(step for words, step in self.steps if words.search(said))
+        """The first step whose words are there. Those that name no path do not count inside of one."""
+        told = _PATH.sub("/", said)
+        return next(
+            step
+            for words, step in self.steps
+            if words.search(said if _OF_PATHS.search(words.pattern) else told)
+        )
 
 
 @dataclass(frozen=True)

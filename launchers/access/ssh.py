@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     import paramiko
 
 CONNECT_TIMEOUT_S = 20.0
+# Of one command, both streams together: sources of several checkouts, packed, are the largest.
+MAX_ANSWER_BYTES = 1 << 30
 # Files that only grow: a longer remote one is continued from where the local copy ends.
 _GROWING = (".log", ".jsonl")
 
@@ -63,6 +65,8 @@ class SshClient:
             channel.sendall(shell_text(argv, secrets or {}, marker, stdin).encode())
             channel.shutdown_write()
             code, out, err = _drain(channel, time.monotonic() + timeout_s)
+            if code is None and len(out) + len(err) >= MAX_ANSWER_BYTES:
+                raise _too_much(argv[0], self.where)
         printed = out.partition(marker + "\n")[2]
         if code == 127 and marker in out:
             raise missing_program(argv[0], self.where)
@@ -268,16 +272,25 @@ def _refused(host: str, problem: Exception) -> JobspecError:
     )
 
 
+def _too_much(program: str, where: str) -> JobspecError:
+    return fail(
+        "launch.remote-failed",
+        f"`{program}` printed more than {MAX_ANSWER_BYTES >> 20} MiB on `{where}`, and was given up",
+        why="what a login shell's profile prints counts, too",
+        fix=f"see what `ssh {where} bash -l -c true` prints, and silence it in the shell's profile",
+    )
+
+
 def _drain(channel: paramiko.Channel, deadline: float) -> tuple[int | None, str, str]:
-    """Read both streams to their end; exit code None when the deadline came first.
+    """Read both streams to their end; exit code None when the deadline or `MAX_ANSWER_BYTES` came first.
 
     Both are read in turns: a command that fills one buffer while we wait on the other would hang.
     """
     out, err = bytearray(), bytearray()
     while True:
-        while channel.recv_ready():
+        if channel.recv_ready():
             out += channel.recv(65536)
-        while channel.recv_stderr_ready():
+        if channel.recv_stderr_ready():
             err += channel.recv_stderr(65536)
         if (
             channel.exit_status_ready()
@@ -288,10 +301,11 @@ def _drain(channel: paramiko.Channel, deadline: float) -> tuple[int | None, str,
             break
         if not channel.get_transport().is_active():
             raise EOFError("it ended before the command did")
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline or len(out) + len(err) >= MAX_ANSWER_BYTES:
             code = None
             break
-        channel.status_event.wait(0.02)
+        if not (channel.recv_ready() or channel.recv_stderr_ready()):
+            channel.status_event.wait(0.02)
     channel.close()
     return code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
 

@@ -80,7 +80,7 @@ def _numbers(text: str, offset: int, body: str) -> List[str]:
     for item in body.split(","):
         first, dash, last = item.partition("-")
         last = last if dash else first
-        if not (first.isascii() and first.isdigit() and last.isascii() and last.isdigit()):
+        if not (first.isascii() and first.isdecimal() and last.isascii() and last.isdecimal()):
             raise HostlistError(text, offset + 1, f"`{item}` is neither a number nor a range")
         low, high = int(first), int(last)
         if high < low:

@@ -90,7 +90,7 @@ def from_environment(run_dir: Path, env: Mapping[str, str]) -> Identity:
 
 def _number(env: Mapping[str, str], name: str, default: int) -> int:
     text = env.get(name, "") or str(default)
-    if not text.isdigit():
+    if not text.isdecimal():
         raise fail("runtime.environment", f"`{name}` is `{text}`, not a number")
     return int(text)
 

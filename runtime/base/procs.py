@@ -50,7 +50,7 @@ def process_table() -> Dict[int, ProcessInfo]:
     """Every process that /proc shows, by pid. Source: proc(5), fields of /proc/<pid>/stat."""
     table: Dict[int, ProcessInfo] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - scanned often, on nodes with thousands of processes
-        if not name.isdigit():
+        if not name.isdecimal():
             continue
         with contextlib.suppress(OSError, ValueError, IndexError):
             # The command name may contain spaces and brackets: fields start after the last one.

@@ -115,7 +115,7 @@ def _ports(plan: Plan, who: Identity, nonce: str) -> Tuple[int, ...]:
 
 def count_gpus(env: Mapping[str, str]) -> int:
     """GPUs that this process may use: those of /dev that the visible-devices variable allows."""
-    devices = [name for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit()]  # noqa: PTH208
+    devices = [name for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdecimal()]  # noqa: PTH208
     visible = env.get("CUDA_VISIBLE_DEVICES")
     if visible is None or not devices:
         return len(devices)
@@ -178,7 +178,7 @@ def _free_pids() -> Optional[int]:
         root = "/sys/fs/cgroup" + ("/pids" if controllers == "pids" else "")
         if controllers in ("", "pids"):
             most, now = _read(Path(f"{root}{path}/pids.max")), _read(Path(f"{root}{path}/pids.current"))
-            if most.strip().isdigit() and now.strip().isdigit():
+            if most.strip().isdecimal() and now.strip().isdecimal():
                 limits.append(int(most) - int(now))
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if soft != resource.RLIM_INFINITY and os.getuid() != 0:
@@ -189,7 +189,7 @@ def _free_pids() -> Optional[int]:
 def _own_processes() -> int:
     count = 0
     for name in os.listdir("/proc"):  # noqa: PTH208
-        if name.isdigit():
+        if name.isdecimal():
             try:
                 count += os.stat(f"/proc/{name}").st_uid == os.getuid()  # noqa: PTH116
             except OSError:

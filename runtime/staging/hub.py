@@ -64,7 +64,7 @@ for attempt in range(request["tries"]):
         if answer is None or attempt + 1 == request["tries"]:
             raise
         after = answer.headers.get("retry-after", "")
-        wait = float(after) if after.isdigit() else request["pause_s"] * 2 ** attempt
+        wait = float(after) if after.isdecimal() else request["pause_s"] * 2 ** attempt
         sys.stderr.write(f"429 Too Many Requests: waiting {wait:.0f} s\\n")
         sys.stderr.flush()
         time.sleep(min(wait, 600))

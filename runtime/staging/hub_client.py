@@ -138,6 +138,8 @@ class HubClient:
 
         Raises: RefusedError to come again; OSError, HTTPException of the connection; JobspecError.
         """
+        if not is_web(self.settings.endpoint):
+            raise _no_endpoint(self.settings.endpoint)  # no other try changes that
         self._wait_turn()
         here = self._direct.get(url, url)
         by_heart = here != url
@@ -162,9 +164,9 @@ class HubClient:
         raise HTTPException(f"`{urlsplit(url).netloc}` sends us on for ever")
 
     def _send(self, url: str, first: Optional[int], last: int) -> HTTPResponse:
-        place = urlsplit(url)
-        if place.scheme not in ("http", "https") or not place.hostname:
+        if not is_web(url):
             raise HTTPException(_NO_ADDRESS)
+        place = urlsplit(url)
         headers = {"Accept-Encoding": "identity", "User-Agent": "jobspec"}
         if first is not None:
             headers["Range"] = f"bytes={first}-{last}"
@@ -272,6 +274,14 @@ class Patience:
         time.sleep(0.0 if isinstance(problem, _STOOD_STILL) else pause_s)
 
 
+def is_web(url: str) -> bool:
+    """Whether the URL is one of http or https with a host."""
+    with contextlib.suppress(ValueError):
+        place = urlsplit(url)
+        return place.scheme in ("http", "https") and bool(place.hostname) and place.port != 0
+    return False
+
+
 def _target(place: SplitResult) -> str:
     return (place.path or "/") + (f"?{place.query}" if place.query else "")
 
@@ -313,7 +323,7 @@ def _wait_s(headers: HTTPMessage) -> Optional[float]:
     if rate:
         return float(rate.group(1)) + 1
     after = headers.get("Retry-After") or ""
-    return float(after) if after.isdigit() else None
+    return float(after) if after.isdecimal() else None
 
 
 def _why(problem: Exception, settings: Settings) -> str:
@@ -341,6 +351,11 @@ def _no(url: str, status: int, headers: HTTPMessage, with_token: bool) -> Jobspe
         fix = "correct the id, or export `HF_TOKEN` of an account that sees it"
         return fail("stage.hub-absent", f"the hub has no `{url}`", why, fix, file=url)
     return fail("stage.hub-refused", f"the hub does not give `{url}`", why, "", file=url)
+
+
+def _no_endpoint(endpoint: str) -> JobspecError:
+    fix = f"write it like `{ENDPOINT}`, or unset it"
+    return fail("stage.hub-endpoint", f"`HF_ENDPOINT` is `{endpoint}`, which is no web address", "", fix)
 
 
 def _no_token(url: str) -> JobspecError:

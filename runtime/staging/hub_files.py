@@ -12,7 +12,8 @@ import os
 import re
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
-from typing import Any, List, Mapping, Optional, Sequence, Tuple
+from threading import Thread
+from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple, TypeVar
 from urllib.parse import quote
 
 from jobspec.finding import Finding, JobspecError, fail, warning
@@ -33,6 +34,7 @@ SPAN_BYTES = 256 << 20
 CONNECTIONS = 64
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 _HASHES = {SHA256: re.compile(r"[0-9a-f]{64}\Z"), GIT_SHA1: re.compile(r"[0-9a-f]{40}\Z")}
+T = TypeVar("T")
 Row = Tuple[str, int, str, str]  # name, size, algorithm, digest
 
 
@@ -131,6 +133,31 @@ def read_all(client: HubClient, url: str, most: int) -> bytes:
                 return data
             except (OSError, HTTPException, RefusedError) as problem:
                 patience.failed(problem)
+
+
+def asked_within(seconds: float, url: str, ask: Callable[[], T]) -> T:
+    """What `ask` returns or raises. Raises: JobspecError after so long, which no timeout of a wait bounds: an
+    answer byte by byte and a name server take longer."""
+    answers: List[T] = []
+    problems: List[Exception] = []
+
+    def work() -> None:
+        try:
+            answers.append(ask())
+        except Exception as problem:  # noqa: BLE001 - raised below
+            problems.append(problem)
+
+    asking = Thread(target=work, daemon=True)
+    asking.start()
+    asking.join(seconds)
+    if problems:
+        raise problems[0]
+    if not answers:
+        fix = "look at the network and the proxy, or try again"
+        raise fail(
+            "stage.hub-stalled", f"`{url}` has not answered in full", f"after {seconds:g} s", fix, file=url
+        )
+    return answers[0]
 
 
 def hub_lanes(nodes: int) -> int:

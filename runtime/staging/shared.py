@@ -16,10 +16,12 @@ from jobspec.plan import Plan, StagePlan
 from jobspec.runtime.base.safe_write import beside
 from jobspec.runtime.staging import hfcache, hub
 from jobspec.runtime.staging.hub_client import HubClient, Settings
-from jobspec.runtime.staging.hub_files import HubFiles, list_hub
+from jobspec.runtime.staging.hub_files import HubFiles, asked_within, list_hub
 from jobspec.runtime.staging.listing_checks import check_listing
 
 CHECK_PAUSE_S = 10.0  # somebody waits at a terminal, and a node will wait as long as the hub asks
+
+CHECK_S = 120.0  # all questions about one item
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,10 @@ def _found(item: StagePlan, listing: hfcache.Listing, findings: tuple[Finding, .
 def _at_hub(item: StagePlan) -> Item:
     """What the hub has of an item that nodes download, asked as a node will ask. Raises: JobspecError."""
     settings = replace(Settings.of(os.environ, tries=2), max_pause_s=CHECK_PAUSE_S)
+    return asked_within(CHECK_S, settings.endpoint, lambda: _ask_hub(item, settings))
+
+
+def _ask_hub(item: StagePlan, settings: Settings) -> Item:
     files = HubFiles(HubClient(settings))
     listing = list_hub(files.client, item)
     found = check_listing(listing, item.kind, item.require, item.allow, item.ignore, files.read_text)

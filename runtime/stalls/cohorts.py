@@ -65,13 +65,13 @@ def role(process: Process) -> str:
 
 
 def _order(process: Process) -> Tuple[int, str, int]:
-    return (int(process.rank) if process.rank.isdigit() else -1, process.node, process.pid)
+    return (int(process.rank) if process.rank.isdecimal() else -1, process.node, process.pid)
 
 
 def names(processes: Sequence[Process]) -> str:
     """`rank 3 on n1, pid 7`, or a list of ranks."""
-    numbers = sorted({int(process.rank) for process in processes if process.rank.isdigit()})
-    if len(processes) == 1 or any(not process.rank.isdigit() for process in processes):
+    numbers = sorted({int(process.rank) for process in processes if process.rank.isdecimal()})
+    if len(processes) == 1 or any(not process.rank.isdecimal() for process in processes):
         shown = [process.name for process in processes[:SHOWN]]
         more = f" and {len(processes) - SHOWN} more" if len(processes) > SHOWN else ""
         return "; ".join(shown) + more

@@ -90,7 +90,7 @@ def _disk(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Op
 
 def _missing_rank(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
     """A rank without a process, while others wait for it. Only where every node gave its dump."""
-    ranked = [process for process in people if process.rank.isdigit() and process.facts.get("world")]
+    ranked = [process for process in people if process.rank.isdecimal() and process.facts.get("world")]
     worlds = {int(process.facts["world"]) for process in ranked}
     waiting = [group for group in groups if group.wait.kind in ON_RANKS]
     if not view.complete or len(worlds) != 1 or not waiting:

@@ -37,7 +37,7 @@ def _allow() -> None:
     agent = os.environ.get("JOBSPEC_AGENT_PID", "")
     try:
         with open("/proc/sys/kernel/yama/ptrace_scope") as file:  # noqa: PTH123 - at every start of a Python
-            if file.read().strip() != "1" or not agent.isdigit():
+            if file.read().strip() != "1" or not agent.isdecimal():
                 return
     except OSError:
         return

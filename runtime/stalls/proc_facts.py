@@ -100,7 +100,7 @@ def _ranks(pid: int) -> Dict[str, str]:
     pairs = (item.partition(b"=") for item in _bytes(f"/proc/{pid}/environ").split(b"\0"))
     found = {_WORLD[key]: value.decode("ascii", "replace") for name, _, value in pairs
              if (key := name.decode("ascii", "replace")) in _WORLD}  # fmt: skip
-    return found if found.get("rank", "").isdigit() else {}
+    return found if found.get("rank", "").isdecimal() else {}
 
 
 def _threads(pid: int) -> List[str]:
@@ -119,7 +119,7 @@ def _call(pid: int, thread: str, descriptors: Dict[int, str], sockets: Sockets) 
     words = _text(f"/proc/{pid}/task/{thread}/syscall").split()
     if not words or words[0] == "running":
         return words[0] if words else ""
-    name = _CALLS.get(int(words[0]), "") if words[0].lstrip("-").isdigit() else ""
+    name = _CALLS.get(int(words[0]), "") if words[0].lstrip("-").isdecimal() else ""
     where = _text(f"/proc/{pid}/task/{thread}/wchan")
     if where in ("wait_for_partner", "fifo_open"):
         return "open of FIFO"

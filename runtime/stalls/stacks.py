@@ -137,7 +137,7 @@ def read(text: str, source: str = "") -> List[Process]:
         elif _TIMER.match(line):  # `dump_traceback_later`: each time anew
             crashed, opened = False, {}
         elif begun:
-            given = replace(base, rank=who) if who.isdigit() else replace(base, node=who)
+            given = replace(base, rank=who) if who.isdecimal() else replace(base, node=who)
             process = replace(given if who else base, pid=int(begun[1]), command=begun[2] or "")
             opened[who] = _Open(_with_facts(process, facts))
             done.append(opened[who])
@@ -189,7 +189,7 @@ def _frame(line: str) -> Optional[Frame]:
             found[1], found[2], int(found[3] or 0), text.strip(), tuple(held.split(", ")) if held else ()
         )
     if found := _FAULT_FRAME.match(line):
-        return Frame(found[3], found[1], int(found[2]) if found[2].isdigit() else 0)
+        return Frame(found[3], found[1], int(found[2]) if found[2].isdecimal() else 0)
     if found := _GDB_FRAME.match(line):
         return Frame(found[1], found[2] or found[4] or "", int(found[3] or 0))
     return None

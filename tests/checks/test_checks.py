@@ -243,6 +243,8 @@ def bare(**keys: Any) -> Plan:
         ({"runs": "/a\nb"}, ["paths.characters"]),
         ({"env": {"HF_TOKEN": "x"}}, ["env.secret"]),
         ({"env": {"X": "1"}, "secrets": ("X",)}, ["env.secret-twice"]),
+        ({"env": {"HF_ENDPOINT": "hub.example.org"}}, ["env.hub-endpoint"]),
+        ({"env": {"HF_ENDPOINT": "https://hub.example.org"}}, []),
     ],
 )
 def test_plans_that_no_spec_should_give(keys: dict[str, Any], rules: list[str]) -> None:

@@ -66,7 +66,12 @@ def test_an_option_of_the_spec_is_named_there() -> None:
         "--no-kill",
         "--mem-bind=local",
         "--gres=nvme:1",
+        "--tres-per-task=cpu:4",
         "--mem-per-cpu=1G",
+        "--wait-all-nodes=1",
+        "--cluster-constraint=fast",
+        "--use-min-nodes",
+        "--hold",
     ],
 )
 def test_an_option_of_its_own_is_fine(option: str) -> None:
@@ -103,6 +108,17 @@ def test_a_site_that_asks_for_no_gpus_itself_may_do_so() -> None:
         ("--reservation rl", "write `slurm.reservation: rl` in its place"),
         ("switches=1", "write it like `--switches=1`"),
         ("--", "write it like `--switches=1`"),
+        ("--wait", "remove it: `jobspec run` waits for the end"),
+        ("-W", "remove it: `jobspec run` waits for the end"),
+        ("--test", "remove it: `jobspec submit --dry-run` asks for the start"),
+        ("-M other", "remove it, and write a profile for that cluster"),
+        ("--cluster=other", "remove it, and write a profile for that cluster"),
+        ("-F nodes.txt", "write the file's nodes in `slurm.nodelist`"),
+        ("--uid=ann", "remove it, and submit as that user"),
+        ("--export-file=env", "use `container.env` of a spec in its place"),
+        ("--ntasks-per-gpu=1", "remove it"),
+        ("--array=0-3", "use `sweep` of a spec in its place"),
+        ("--wrap=hostname", "remove it"),
     ],
 )
 def test_an_option_that_a_key_stands_for_or_that_is_none_is_told_what_to_write(option: str, fix: str) -> None:
@@ -112,7 +128,15 @@ def test_an_option_that_a_key_stands_for_or_that_is_none_is_told_what_to_write(o
 
 
 @pytest.mark.parametrize(
-    "option", ["--gres=gpu:4", "-G 8", "--gpus-per-node=4", "--gres=gres/gpu:h100:8,nvme:1"]
+    "option",
+    [
+        "--gres=gpu:4",
+        "-G 8",
+        "--gpus-per-node=4",
+        "--gres=gres/gpu:h100:8,nvme:1",
+        "--gpus-per-socket=2",
+        "--tres-per-task=cpu:4,gres/gpu:1",
+    ],
 )
 def test_gpus_are_asked_for_by_their_keys(option: str) -> None:
     (bad,) = bad_options([option], gpus_are_asked=True)
@@ -138,3 +162,28 @@ def test_every_option_of_the_job_script_is_refused_in_the_free_ones() -> None:
     script = {read_option(line).name for line in directives(replace(PLAN, slurm=full), "/r")}
     assert len(script) > 25
     assert script <= {*KEYS, *OWN, *GPUS, "signal"}  # a site may have a warning signal of its own
+
+
+# Options of sbatch(1), Slurm 22.05; the first ones leave a submission what it is.
+FREE = """
+acctg-freq batch bb bbf cluster-constraint comment container contiguous core-spec cores-per-socket
+cpu-freq cpus-per-gpu deadline delay-boot distribution extra-node-info get-user-env gpu-bind gpu-freq
+gres-flags help hint hold ignore-pbs kill-on-invalid-dep mcs-label mem-bind mem-per-cpu mem-per-gpu
+mincpus network no-kill ntasks-per-core ntasks-per-socket overcommit power prefer priority profile
+propagate quiet reboot signal sockets-per-node spread-job switches thread-spec threads-per-core time-min
+tmp usage use-min-nodes verbose version wait-all-nodes wckey
+"""
+REFUSED = """
+account array begin chdir clusters constraint cpus-per-task dependency error exclude exclusive export
+export-file gid gpus gpus-per-node gpus-per-socket gpus-per-task input job-name licenses mail-type
+mail-user mem nice no-requeue nodefile nodelist nodes ntasks ntasks-per-gpu ntasks-per-node open-mode
+output oversubscribe parsable partition qos requeue reservation test-only time uid wait wrap
+"""
+
+
+def test_whole_list_of_sbatch_is_refused_or_free() -> None:
+    """`gres` is either: refused where it names GPUs."""
+    names = {*FREE.split(), *REFUSED.split()}
+    assert {name for name in names if [*bad_options([f"--{name}"], gpus_are_asked=True)]} == {
+        *REFUSED.split()
+    }

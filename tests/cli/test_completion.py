@@ -14,6 +14,8 @@ import pytest
 
 from jobspec.cli.commands import command_names
 from jobspec.cli.completing import build
+from tests.frameworks.rlix.rlix_kit import CONFIG
+from tests.kits.fake_rlix import make_fake_nemo_fork
 from tests.kits.fake_skyrl import make_fake_skyrl
 from tests.kits.fake_verl import make_checkout as make_verl
 from tests.kits.programs_kit import needs
@@ -89,7 +91,16 @@ def test_keys_of_overrides_are_those_of_the_installation_or_the_checkout(project
     for name in ("trl", *checkouts):
         repos = f"repos: [{{name: {name}, path: {checkouts[name].name}}}]\n" if name in checkouts else ""
         project.write(f"{name}.yaml", f"version: 1\nname: x\nframework: {name}\n{repos}")
+    make_fake_nemo_fork(project.root / "RL")
+    repos = (
+        "repos: [{name: nemo_rl, path: RL}]\npipelines: [{name: a, config: "
+        + CONFIG
+        + ", train_gpus: [0]}]\n"
+    )
+    project.write("rlix.yaml", f"version: 1\nname: x\nframework: rlix\n{repos}")
     want = {
+        "rlix.yaml --set train.overrides.verify_m": ["train.overrides.verify_model_after_sync="],
+        "rlix.yaml --set train.overrides.grpo.num_g": ["train.overrides.grpo.num_generations_per_prompt="],
         "trl.yaml --set train.overrides.num_generations_": ["train.overrides.num_generations_eval="],
         "skyrl.yaml --set train.overrides.trainer.train_b": ["train.overrides.trainer.train_batch_size="],
         "verl.yaml --set train.overrides.trainer.total_ep": ["train.overrides.trainer.total_epochs="],

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from jobspec.cli.from_sbatch.options import read_options
 from tests.kits.project_kit import Done, Project
 
 SECRET = "0123456789abcdef0123456789abcdef01234567"
@@ -256,3 +257,10 @@ def test_neither_file_is_written_where_one_is_there(project: Project) -> None:
     assert (done.code, (project.root / "my-run.yaml").exists()) == (2, False)
     refused = project.cli("init", "other.yaml", "--from-sbatch", "job.sbatch")
     assert (refused.code, "`other.yaml` does not go with --from-sbatch" in refused.text) == (2, True)
+
+
+@pytest.mark.parametrize("word", ["--wait", "-W", "--test-only"])
+def test_an_option_without_a_value_takes_no_word_behind_it(word: str) -> None:
+    options, rest = read_options([word, "job.sh", "x"])
+    assert [str(option) for option in options] == ["--wait" if word == "-W" else word]
+    assert rest == ["job.sh", "x"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from jobspec.cli.live.on_end import tell
+from jobspec.cli.live.reports import verdict_of
 from jobspec.runs.paths import RunPaths
 from tests.kits.project_kit import Project
 
@@ -56,6 +59,57 @@ def test_a_hook_that_fails_or_hangs_changes_nothing(project: Project) -> None:
     assert first.startswith("command no-such-program: failed: ")
     assert rest == ["command false: exit 1", "command bash: ended after 1 s", "command bash: exit 0: last"]
     assert json.loads((run.root / "report.json").read_text())["result"] == "Pass"
+
+
+def test_hooks_that_a_killed_step_left_untold_are_called_by_the_next_that_sees_the_end(
+    project: Project,
+) -> None:
+    """The second hook kills the job's last step once, as Slurm does while it waits."""
+    project.write("once.sh", "mkdir killed 2>/dev/null || exit 0; kill -KILL $PPID; sleep 600\n")
+    say = "{{command: [bash, -c, 'echo {0} >> told; echo {0}']}}"
+    hooks = (
+        f"    - {say.format('first')}\n    - {{command: [bash, {project.root}/once.sh]}}\n"
+        f"    - {say.format('last')}\n"
+    )
+    project.write("here.yaml", PROFILE + hooks)
+    done = project.process("submit", "hello.yaml", "--cluster-file", "here.yaml", "--json")
+    run = RunPaths(Path(done.json["run_dir"]))
+    for _ in range(600):
+        if (run.root / "killed").is_dir() and not held(run.root / "on_end.log"):
+            break
+        threading.Event().wait(0.1)
+    assert log(run) == "command bash: exit 0: first\n"
+    assert project.cli("status").code == 0
+    whole = "command bash: exit 0: first\ncommand bash: exit 0\ncommand bash: exit 0: last\n"
+    assert log(run) == whole
+    assert project.cli("status").code == project.cli("report", run.root).code == 0
+    assert log(run) == whole
+    assert (run.root / "told").read_text() == "first\nlast\n"
+
+
+def test_no_hook_is_called_while_another_process_calls_them(project: Project) -> None:
+    run = ran(project, "    - {command: ['true']}\n")
+    (run.root / "on_end.log").write_text("")
+    with (run.root / "on_end.log").open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        tell(run, verdict_of(run))
+        assert log(run) == ""
+    tell(run, verdict_of(run))
+    assert log(run) == "command true: exit 0\n"
+
+
+def test_a_line_that_was_cut_off_is_written_anew(project: Project) -> None:
+    run = ran(project, "    - {command: [echo, \u00e9]}\n    - {command: ['true']}\n")
+    (run.root / "on_end.log").write_bytes("command echo: exit 0: \u00e9\ncommand tr".encode())
+    tell(run, verdict_of(run))
+    assert log(run) == "command echo: exit 0: \u00e9\ncommand true: exit 0\n"
+
+
+def held(path: Path) -> bool:
+    with path.open() as stream, suppress(BlockingIOError):
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return False
+    return True
 
 
 def test_only_a_run_without_a_pass(project: Project) -> None:

@@ -305,6 +305,18 @@ def test_checkpoint_of_another_run_is_not_what_a_process_went_on_from(tmp_path: 
     assert resume.status is Status.BLOCKED and "whose history holds that of step 2" in resume.reason
 
 
+def test_save_before_the_first_reward_does_not_tell_a_resume_from_a_new_start(tmp_path: Path) -> None:
+    """The Trainer restores nothing else that the later state would show: both write the same file."""
+    two_processes(tmp_path, *ALL_STATE)
+    for step in (2, 4):
+        state = tmp_path / f"out/checkpoint-{step}/trainer_state.json"
+        rows = [row for row in json.loads(state.read_text())["log_history"] if row["step"] > 2]
+        state.write_text(json.dumps({"global_step": step, "max_steps": 4, "log_history": rows}))
+    resume = item(judged(tmp_path, level="checkpoint", steps=4)[1], "Resume")
+    assert resume.status is Status.BLOCKED
+    assert "has no `reward` to compare: `logging_steps` has to be at most" in resume.reason
+
+
 # -- a metric that is not there ----------------------------------------------------------------------
 
 

@@ -51,6 +51,7 @@ class HubLab:
     expire: int = 0  # signed places that have run out
     flip: int = 0  # file answers with a wrong byte
     slow_s: float = 0.0  # pause before each piece
+    drip_s: float = 0.0  # pause before each byte of other answers
     whole: bool = False  # ranges are not known
     tls: tuple[str, str] | None = None  # certificate and key of the hub itself
     elsewhere: str = ""  # where it sends for LFS files, instead of its own file server
@@ -238,7 +239,10 @@ class _Answer:
         if request.command == "HEAD":
             return
         if not is_file:
-            request.wfile.write(body)
+            for at in range(len(body) if self.lab.drip_s else 0):
+                time.sleep(self.lab.drip_s)
+                request.wfile.write(body[at : at + 1])
+            request.wfile.write(b"" if self.lab.drip_s else body)
             return
         stops = {fault for fault in ("stall", "cut") if len(body) > 1 and self.lab.take(fault)}
         end = len(body) // 2 if stops else len(body)

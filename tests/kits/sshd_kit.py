@@ -21,9 +21,10 @@ HAS_SSHD = IN_CI or (Path(SSHD).exists() and shutil.which("ssh-keygen") is not N
 class Server:
     """One sshd, its keys, and the client configuration that reaches it as `login`."""
 
-    def __init__(self, folder: Path, shown: Mapping[Path, Path] | None = None) -> None:
-        """`shown` are folders that it and its commands see in place of others."""
+    def __init__(self, folder: Path, shown: Mapping[Path, Path] | None = None, more: str = "") -> None:
+        """`shown` are folders that it and its commands see in place of others, `more` settings of sshd."""
         self.folder = folder
+        self._more = more
         self._shown = shown or {}
         folder.mkdir(mode=0o700)
         for name in ("host", "user", "stranger"):
@@ -63,7 +64,7 @@ class Server:
             f"AuthorizedKeysFile {self.folder / 'authorized'}\nStrictModes no\nUsePAM no\n"
             "PasswordAuthentication no\nPermitRootLogin prohibit-password\nSubsystem sftp internal-sftp\n"
         )
-        (self.folder / "sshd_config").write_text(settings)
+        (self.folder / "sshd_config").write_text(settings + self._more)
         log = (self.folder / "log").open("wb")
         argv = [SSHD, "-D", "-e", "-f", str(self.folder / "sshd_config")]
         if self._shown:

@@ -151,6 +151,10 @@ def test_home_of_a_path_is_the_clusters(sides: Sides) -> None:
     sides.write_spec({**CODE, "path": "~/no-such-code"})
     home = sides.server.client().run(["printenv", "HOME"]).stdout.strip()
     assert f"`{home}/no-such-code` does not exist on `login`" in sides.check()["repo.missing"].what
+    sides.write_spec({"name": "verl", "path": "~/no-such verl"})
+    source = "https://github.com/verl-project/verl"
+    wanted = f"run `git clone --recurse-submodules {source} '{home}/no-such verl'` on `login`"
+    assert sides.check()["repo.missing"].fix.startswith(wanted)
 
 
 def test_checkout_that_is_only_here_is_copied_once_with_edits_and_submodules(sides: Sides) -> None:

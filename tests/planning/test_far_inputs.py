@@ -109,6 +109,17 @@ def test_model_that_is_not_whole_there_is_told(inputs: Inputs) -> None:
     assert "link to a file that is not there" in inputs.missing()["model"].what
 
 
+def test_image_that_cannot_be_read_there_is_told(inputs: Inputs) -> None:
+    inputs.put(inputs.sides.there)
+    image = inputs.sides.there / "x.sqsh"
+    image.unlink()
+    image.symlink_to(image.name)
+    (found,) = inputs.missing().values()
+    assert found.rule == "container.image-absent"
+    assert "x.sqsh` cannot be read on `login`" in found.what
+    assert "symbolic links" in found.why
+
+
 def test_sizes_are_those_of_the_clusters_config(inputs: Inputs) -> None:
     inputs.put(inputs.sides.there)
     resolved = pipeline.resolve(inputs.sides.request())

@@ -94,6 +94,29 @@ def test_hub_that_has_us_wait_for_long_does_not_hold_up_a_command(
     assert "stage.hub-refused" in told.out + told.err and len(lab.seen) == 2 + 3
 
 
+def test_answer_byte_by_byte_does_not_hold_up_a_command(
+    lab: HubLab, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobspec.planning.lookups.HUB_TOTAL_S", 0.3)
+    monkeypatch.setattr("jobspec.runtime.staging.shared.CHECK_S", 0.3)
+    lab.drip_s = 0.1
+    assert call(tmp_path, "render", "--out", str(tmp_path / "run")) == 2
+    told = capsys.readouterr()
+    assert "has not answered in full: after 0.3 s" in told.out + told.err
+    assert call(tmp_path, "stage", "--check", revision=COMMIT) == 1
+    told = capsys.readouterr()
+    assert "stage.hub-stalled" in told.out + told.err
+
+
+def test_address_of_the_hub_without_a_scheme_is_refused_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "hub.example.org")
+    assert call(tmp_path, "render", "--out", str(tmp_path / "run")) == 2
+    told = capsys.readouterr()
+    assert "`HF_ENDPOINT` is `hub.example.org`, which is no web address" in told.out + told.err
+
+
 def test_pinned_commit_needs_no_network(lab: HubLab, tmp_path: Path) -> None:
     lab.close()
     assert rendered(tmp_path, revision=COMMIT).stage[0].revision == COMMIT

@@ -106,6 +106,33 @@ def test_a_kind_of_gpu_by_gres_by_partition_or_by_feature(
         assert found.origins["slurm.partition"] == Origin("cluster", "lab, gpu_type h200")
 
 
+@pytest.mark.parametrize(
+    ("own", "asked"),
+    [
+        ("[rack1|rack2]", "[rack1|rack2]&(l40|l40s)"),
+        ("[ib*1&roce*1]", "[ib*1&roce*1]&(l40|l40s)"),
+        ("(ib|roce)&nvme", "(ib|roce)&nvme&(l40|l40s)"),
+        ("ib|roce&nvme", "(ib|roce&nvme)&(l40|l40s)"),
+    ],
+)
+def test_brackets_keep_their_meaning_beside_a_kind_of_gpu(own: str, asked: str) -> None:
+    """Slurm 22.05 takes nodes of both racks for `([rack1|rack2])&l40`, and refuses `([ib*1&roce*1])&l40`."""
+    found = resolved(resources={"gpu_type": "ada"}, slurm={"constraint": own})
+    assert found.ready_plan.slurm.constraint == asked
+
+
+def test_two_pairs_of_brackets_are_refused() -> None:
+    kinds = {"rack": {"constraint": "[rack1|rack2]"}}
+    site = {**SITE, "slurm": {**SITE["slurm"], "gpu_types": kinds}}
+    found = resolved(site, resources={"gpu_type": "rack"}, slurm={"constraint": "[ib|roce]"})
+    (wrong,) = errors(found)
+    assert wrong == (
+        "resources.gpu-type",
+        "slurm.constraint",
+        "remove the brackets, or ask for another kind of GPU",
+    )
+
+
 def errors(found: Resolved) -> list[tuple[str, str, str]]:
     return [(item.rule, item.path, item.fix) for item in found.findings if item.is_error]
 
@@ -249,6 +276,9 @@ def test_a_dependency_that_cannot_hold_is_an_error(
         ("afterok", "write it like"),
         ("singleton:7", "write it like"),
         ("afterok:7:8", "give each an entry of its own"),
+        ("after:7+x", "write it like `after:4711+30`"),
+        ("after:7+5x", "write it like `after:4711+30`"),  # sbatch would wait 5 minutes
+        ("after:7+0", "write it like `after:4711+30`"),
     ],
 )
 def test_a_dependency_in_other_words_is_an_error_with_the_right_ones(

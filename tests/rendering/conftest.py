@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def update_golden(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture(scope="module")
+def no_reports() -> Iterator[None]:
+    """The rendered job sees no installation, and so writes no reports at its end: a second for each start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jobspec.rendering.files.PACKAGE", "/not/here")
+        yield
 
 
 @pytest.fixture

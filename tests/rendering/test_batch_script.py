@@ -17,6 +17,7 @@ import pytest
 from jobspec.rendering import files, node_containers
 from jobspec.rendering.files import PACKAGE, render
 from jobspec.rendering.step_prefix import BWRAP_SIGNALS
+from jobspec.triage import scan_lines
 from tests.kits.render_kit import RUN_ID, SLURM, Stage, resolve_text
 
 BARE = "version: 1\nname: x\nframework: command\ntrain: {command: [x]}\nsecrets: [XSECRET]\n"
@@ -233,7 +234,7 @@ def test_lost_nodes_that_no_others_replace_are_not_excluded(
     assert done.returncode == 1
     asked = [call.argv[1] for call in stage.calls() if call.argv[0].endswith(b"scontrol")]
     assert asked == [b"show", b"requeue"]
-    assert b"Slurm would not start the job without n2,n4: the next attempt may get the lost" in done.stderr
+    assert b"Slurm would not start the job without n2,n4\njobspec: the next attempt may get n2,n4" in done.stderr
 
 
 def test_a_job_restarted_too_often_stops_at_once(run_dir: Callable[..., Path], stage: Stage) -> None:
@@ -411,8 +412,44 @@ def test_cleanup_does_not_wait_for_a_dead_node(run_dir: Callable[..., Path], sta
     stage.program("timeout", then='shift 3; exec /usr/bin/timeout 1 "$@"')  # the 60 s, in one
     spec = SPEC + "container: {image: /images/a.sqsh}\n"
     assert stage.bash(run_dir(spec, PYXIS) / "job.sbatch", env={"USER": "ann"}).returncode == 4
-    (limited,) = [call.argv for call in stage.calls() if call.argv[0].endswith(b"timeout")]
+    *_, limited = [call.argv for call in stage.calls() if call.argv[0].endswith(b"timeout")]
     assert limited[1:5] == (b"-k", b"5", b"60", b"srun")
+    assert b"enroot remove" in b" ".join(limited)
+
+
+ONE_SECOND = 'shift 3; exec /usr/bin/timeout 1 "$@"'  # in the place of what the script allows
+
+
+def test_folders_that_are_not_made_in_time_end_the_job(run_dir: Callable[..., Path], stage: Stage) -> None:
+    """As on a node whose file server has gone: the step hangs, and the job would hold its nodes for ever."""
+    stage.program("srun", then='case "$*" in *mkdir*) sleep 600 ;; esac')
+    stage.program("timeout", then=ONE_SECOND)
+    spec = SPEC + "container: {image: /images/a.sqsh}\n"
+    done = stage.bash(run_dir(spec, PYXIS) / "job.sbatch", env={"USER": "ann"})
+    assert done.returncode == 124
+    assert b"the folders that the container mounts were not made within 600 s: stopping" in done.stderr
+    assert not [call for call in stage.calls() if b"node" in call.argv]
+    (match,) = scan_lines(done.stderr.decode().splitlines())
+    assert match.signature == "disk.prepare-late"
+
+
+@pytest.mark.parametrize("asked", ["show", "requeue", "update"])
+def test_controller_that_never_answers_does_not_hold_the_job(
+    asked: str, run_dir: Callable[..., Path], stage: Stage
+) -> None:
+    stage.program("srun", then=LOSES)
+    hangs = f'[ "$1" != {asked} ] || sleep 600; '
+    stage.program("scontrol", then=hangs + SCONTROL.format(before="n6"))
+    stage.program("sbatch")
+    stage.program("timeout", then=ONE_SECOND)
+    script = run_dir(BARE + "launch: {mode: ray, requeue: {max_attempts: 3}}\n") / "job.sbatch"
+    done = stage.bash(script, env={"SLURM_JOB_ID": "77"})
+    assert done.returncode == 1
+    calls = [call.argv[1] for call in stage.calls() if call.argv[0].endswith(b"scontrol")]
+    wanted = {"show": [b"show", b"requeue"], "requeue": [b"show", b"requeue"]}
+    assert calls == wanted.get(asked, [b"show", b"requeue", b"update"])
+    told = {"show": b"does not tell the job's excluded nodes", "requeue": b"did not requeue the job"}
+    assert told.get(asked, b"") in done.stderr
 
 
 @pytest.mark.parametrize("script", ["ray.sub", "local.sh"])
@@ -601,7 +638,7 @@ def test_a_broken_node_that_cannot_be_left_out_is_not_tried_again(
     done = stage.bash(script, env={"SLURM_JOB_ID": "77"})
     assert done.returncode == 1
     assert [call.argv[1] for call in stage.calls() if call.argv[0].endswith(b"scontrol")] == [b"show"]
-    assert b"Slurm would not start the job without n2: not requeued" in done.stderr
+    assert b"Slurm would not start the job without n2\njobspec: another attempt might get n2 again" in done.stderr
 
 
 def test_a_broken_node_is_left_out_however_far_the_attempt_came(

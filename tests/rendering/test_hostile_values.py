@@ -23,6 +23,7 @@ from jobspec.spec.interpolate import escape_data
 from jobspec.spec.yaml.dump import dump_spec
 from tests.kits.render_kit import LOCAL, RUN_ID, SLURM, Call, Stage, resolve_text
 
+pytestmark = pytest.mark.usefixtures("no_reports")
 CANARY = "canary"
 HOSTILE = st.sampled_from(
     [

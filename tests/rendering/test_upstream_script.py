@@ -18,6 +18,7 @@ from jobspec.rendering.upstream_script import OURS
 from tests.kits.render_kit import RUN_ID, Stage, resolve_text
 from tests.rendering.test_hostile_values import ENV, FILE_NAME, VALUE, as_resolved, written
 
+pytestmark = pytest.mark.usefixtures("no_reports")
 # As ray.sub does it: text to a file as it is, bash runs the file, every SLURM_ variable gone.
 SCRIPT = """\
 set -eu

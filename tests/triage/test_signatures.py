@@ -189,3 +189,27 @@ def test_each_step_is_told_for_a_sample(signature: Any) -> None:
         whole = re.compile(re.escape(step).replace(r"\{place\}", ".*"))
         assert any(whole.fullmatch(fix) for fix in told), step
     assert signature.fix.steps[-1][0].pattern == ""
+
+
+REFIT = """\
+Traceback (most recent call last):
+  File "{file}", line 812, in update_weights_from_tensor
+    named_tensors = self.unpack(handles)
+LookupError: {words}"""
+
+
+@pytest.mark.parametrize(
+    ("file", "words", "compares"),
+    [
+        ("/x/engine/model_runner.py", "no such handle", False),
+        ("/data/shape/engine/resize_runner.py", "no such handle", False),
+        ("/x/engine/model_runner.py", "no such handle in /lustre/batch_size/model", False),
+        ("/x/engine/model_runner.py", "no such handle in out/size.bin", False),
+        ("/x/engine/model_runner.py", "the size of q_proj differs", True),
+        ("/x/engine/model_runner.py", "another dtype/shape", True),
+    ],
+)
+def test_words_within_a_path_ask_for_no_step(file: str, words: str, compares: bool) -> None:
+    (match,) = scan_lines(REFIT.format(file=file, words=words).splitlines())
+    assert match.signature == "provider.weight-sync"
+    assert match.fix.startswith("compare the two shapes") == compares

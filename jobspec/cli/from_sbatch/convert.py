@@ -121,7 +121,7 @@ def _attempts(text: str, script: Script, spec: Draft, notes: Notes) -> None:
         return
     found = re.search(r"(?:<|-lt)\s*\"?\$?\{?(\w+)", text[: text.index("scontrol requeue")][-300:])
     limit = script.values.known.get(found[1], found[1]) if found else ""
-    if limit.isdigit():
+    if limit.isdecimal():
         put(spec, "launch/requeue/max_attempts", int(limit) + 1)
     notes.add("replaced", "`scontrol requeue`: `launch.requeue` does it")
 
@@ -155,7 +155,7 @@ def _driver(script: Script, name: str) -> Step:
 def _ray_sub(script: Script, spec: Draft, notes: Notes) -> None:
     for step in script.steps:
         env = dict(step.env) if step.program == "sbatch" else {}
-        if env.get("CPUS_PER_WORKER", "").isdigit():
+        if env.get("CPUS_PER_WORKER", "").isdecimal():
             put(spec, "resources/cpus_per_node", int(env["CPUS_PER_WORKER"]))
         for name in sorted(OF_RAY_SUB - {"COMMAND", "CONTAINER", "MOUNTS", "CPUS_PER_WORKER"}):
             if name in env:
@@ -167,11 +167,11 @@ def _step_sizes(step: Step, spec: Draft, notes: Notes) -> None:
     of = {option.name: option.value for option in step.srun}
     tasks, gpus, nodes = of.get("ntasks-per-node", ""), of.get("gpus-per-node", ""), of.get("nodes", "")
     launch, resources = spec.setdefault("launch", {}), spec.setdefault("resources", {})
-    if tasks.isdigit() and launch.pop("tasks_per_node", 1) != int(tasks):
+    if tasks.isdecimal() and launch.pop("tasks_per_node", 1) != int(tasks):
         notes.add("told", f"`srun --ntasks-per-node={tasks}` wins over the job's own", step.line)
         if int(tasks) > 1:
             launch["tasks_per_node"] = int(tasks)
-    if gpus.isdigit():
+    if gpus.isdecimal():
         resources["gpus_per_node"] = int(gpus)
     if nodes and nodes != str(resources.get("nodes", 1)) and launch.get("mode") == "srun":
         what = f"the job has {resources.get('nodes', 1)} nodes, and the driver's step asks for `{nodes}`"

@@ -19,7 +19,9 @@ FLAGS = frozenset(
         "overcommit",
         "oversubscribe",
         "parsable",
+        "wait",
         "wait-all-nodes",
+        "test-only",
         "contiguous",
         "spread-job",
         "hold",
@@ -95,7 +97,8 @@ def apply(options: list[tuple[Option, int]], spec: Draft, site: Draft, notes: No
         if option.value != given[option.name]:
             notes.add("told", f"`{option}` is given again as `{given[option.name]}`, which wins", line)
     options = [(option, line) for option, line in options if option.value == given[option.name]]
-    tasks = int(given.get("ntasks-per-node") or 1) if str(given.get("ntasks-per-node") or 1).isdigit() else 1
+    per_node = str(given.get("ntasks-per-node") or 1)
+    tasks = int(per_node) if per_node.isdecimal() else 1
     for option, line in options:
         name, value = option.name, option.value
         if name in OF_SITE:
@@ -117,13 +120,13 @@ def _sizes(name: str, value: str, tasks: int, spec: Draft, site: Draft, notes: N
         case "nodes":
             least = re.match(r"\d+", value)
             put(spec, "resources/nodes", int(least[0]) if least else 1)
-            if not value.isdigit():
+            if not value.isdecimal():
                 notes.add("told", f"`--nodes={value}`: the spec asks for {least[0] if least else 1}", line)
         case "time":
             put(spec, "resources/time", value)
             if not re.match(DURATION_PATTERN, value):
                 notes.add("told", f"`--time={value}` is no time", line)
-        case "cpus-per-task" if value.isdigit():
+        case "cpus-per-task" if value.isdecimal():
             put(spec, "resources/cpus_per_node", int(value) * tasks)
         case "mem":
             _memory(value, spec, notes, line)

@@ -1,11 +1,13 @@
 """`hooks.on_end` of the site profile: somebody is told once, after the report of an ended run is written.
 
 The hooks lie in the run's folder, `on_end.json`, so that the job itself can call them. What they do is in
-`on_end.log`; nothing that they do, or fail to do, touches the verdict.
+`on_end.log`, a line each; nothing that they do, or fail to do, touches the verdict. Slurm may kill the job's
+last step in the midst of them: whoever sees the end next calls those that have no line.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -16,7 +18,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, TextIO
 
 from jobspec.runs.paths import RunPaths
 from jobspec.runtime.base.run_files import parse_json, read_text
@@ -29,21 +31,44 @@ def tell(run: RunPaths, verdict: Mapping[str, str]) -> None:
     """Call the hooks of an ended run with its report's verdict, unless somebody has; never raises."""
     try:
         hooks = parse_json(read_text(run.root / FILE))
-        log = (run.root / LOG).open(
-            "x", encoding="utf-8"
-        )  # at most one process, of job and commands, does it
+        log = _claimed(run.root / LOG)
     except (OSError, ValueError):
         return
-    with suppress(OSError), log:  # a full disk
-        for hook in hooks if isinstance(hooks, list) else []:
-            if hook.get("when") == "not_pass" and verdict["verdict"] == "Pass":
-                continue
+    due = [hook for hook in hooks if _is_due(hook, verdict)] if isinstance(hooks, list) else []
+    with suppress(OSError, ValueError), log:  # a full disk; a log that is none
+        lines = log.read().splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith("\n")]
+        log.truncate(len("".join(whole).encode()))
+        log.seek(0, os.SEEK_END)
+        for hook in due[len(whole) :]:
             try:
                 done = _call(hook, run, verdict)
             except Exception as problem:  # noqa: BLE001 - whatever a hook does, the verdict stands
                 done = f"failed: {problem or type(problem).__name__}"
-            log.write(f"{_name(hook)}: {done}\n")
+            log.write(f"{_name(hook)}: {' '.join(done.split())}\n")
             log.flush()
+
+
+def _claimed(path: Path) -> TextIO:
+    """The log, locked for one process at a time.
+
+    Raises: OSError where another one has it, or a file system without locks does not show whether one has.
+    """
+    try:
+        log, begun = path.open("x+", encoding="utf-8"), False
+    except FileExistsError:
+        log, begun = path.open("r+", encoding="utf-8"), True
+    try:
+        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as problem:
+        if begun or isinstance(problem, BlockingIOError):
+            log.close()
+            raise
+    return log
+
+
+def _is_due(hook: Mapping[str, Any], verdict: Mapping[str, str]) -> bool:
+    return not (hook.get("when") == "not_pass" and verdict["verdict"] == "Pass")
 
 
 def _name(hook: Mapping[str, Any]) -> str:

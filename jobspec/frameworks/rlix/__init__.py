@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, fail
@@ -84,6 +85,16 @@ class RlixFramework:
     levels = LEVELS
     modes = ("ray",)
     has_pipelines = True
+
+    def override_keys(self, recipe: str, repo_paths: Mapping[str, str]) -> Iterable[str]:
+        """Those of a pipeline's configuration and of RLix's wrapper, which no key of the spec sets."""
+        from jobspec.frameworks.rlix import checkout, settings
+        from jobspec.frameworks.shared import nemo_recipe
+        from jobspec.frameworks.shared.dotted_keys import flat
+
+        root = repo_paths.get(checkout.nemo_repo(repo_paths), "")
+        config = nemo_recipe.load(Path(root, recipe)) if root and recipe else {}
+        return [key for key in (*flat(config), *settings.WRAPPER) if key not in settings.OWNED]
 
     def validate(self, context: Context) -> Iterable[Finding]:
         if context.level.name == GATES:

@@ -73,6 +73,9 @@ def judge_found(evidence: Evidence) -> Deliverable:
     problem = _after(evidence, step)
     if problem:
         return _blocked(problem, line)
+    if not _rewards(saved):  # then the file of a process that went on is that of one that began anew
+        lack = f"that a later checkpoint continues `{saved.path}`, whose {STATE} has no `reward` to compare"
+        return _blocked(f"{lack}: `logging_steps` has to be at most the step of the save", line)
     later = [one.step for one in evidence.checkpoints if one.step in resumed.saved and _continues(saved, one)]
     if not later:
         return _blocked(f"a later checkpoint of that process whose history holds that of step {step}", line)
@@ -113,11 +116,12 @@ def _continues(saved: Checkpoint, later: Checkpoint) -> bool:
     """Whether the later state holds the saved one's values, as of a Trainer that loaded it."""
     if later.step <= saved.step or STATE not in later.files:
         return False
-    before, now = (
-        {row.step: row.value for row in read_json(Path(one.path, STATE)).series("reward")}
-        for one in (saved, later)
-    )
-    return bool(before) and before.items() <= now.items()
+    return _rewards(saved).items() <= _rewards(later).items()
+
+
+def _rewards(saved: Checkpoint) -> dict[int | None, float]:
+    """The rewards by step in the history of a checkpoint's state."""
+    return {row.step: row.value for row in read_json(Path(saved.path, STATE)).series("reward")}
 
 
 def _after(evidence: Evidence, step: int) -> str:

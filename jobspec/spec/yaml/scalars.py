@@ -49,7 +49,7 @@ def resolve(source: str) -> Any:
     if source in BOOLEANS:
         return BOOLEANS[source]
     first = source[0]
-    if not (first.isdigit() or first in "+-."):
+    if not (first.isdecimal() or first in "+-."):
         return source
     if _OCTAL_LOOKING.match(source):
         plain = source.replace("_", "").lstrip("+-").lstrip("0") or "0"

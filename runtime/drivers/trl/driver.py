@@ -105,7 +105,7 @@ def connect() -> Any:
 def probe(address: str, timeout_s: float = 20.0) -> None:
     """Raises: BlockedError unless something listens there: `ray.init` would try for ever."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
+    if not host or not port.isdecimal():
         raise BlockedError(
             f"RAY_ADDRESS is `{address}`, not HOST:PORT: this driver joins a cluster, never starts one"
         )

@@ -133,7 +133,7 @@ def checkpoint_step(path: Path) -> int:
 def complete_checkpoints(folder: Path) -> List[Path]:
     """Checkpoints with a marker whose files are all there at their size, oldest first."""
     complete = [
-        path for path in folder.glob("checkpoint-*") if path.name[11:].isdigit() and is_complete(path)
+        path for path in folder.glob("checkpoint-*") if path.name[11:].isdecimal() and is_complete(path)
     ]
     return sorted(complete, key=checkpoint_step)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from pathlib import Path
 
 from jobspec.plan import CollectPlan
@@ -16,11 +17,22 @@ WRITE = (
 WAIT = "touch $JOBSPEC_RUN_DIR/began; sleep 600"
 
 
+def pids(run: Run) -> set[int]:
+    return {int(row.split()[0]) for row in run.leftovers()}
+
+
+def has_open(pid: int, folder: Path) -> bool:
+    try:
+        return any(link.samefile(folder) for link in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return False
+
+
 def killed(run: Run) -> None:
     """As Slurm ends a step: agents, guards, and what they have started, all at once."""
-    pids = [int(row.split()[0]) for row in run.leftovers()]
+    ended = pids(run)
     for kind in (signal.SIGSTOP, signal.SIGKILL):  # a guard that still runs would clean up after its agent
-        for pid in pids:
+        for pid in ended:
             os.kill(pid, kind)
     for agent in run.agents:
         agent.communicate(timeout=30)
@@ -72,6 +84,50 @@ def test_nothing_stays_on_a_node_whose_files_are_saved(tmp_path: Path) -> None:
         assert [path for path, _ in listed(run)] == ["of-x.txt"]
         assert list(kept.glob("run-*")) == []
         assert run.leftovers() == []
+
+
+def test_folder_that_a_live_agent_holds_is_copied_and_not_removed(tmp_path: Path) -> None:
+    write = shell(WRITE.format(then=WAIT))
+    with running(tmp_path, write, collect=CollectPlan(patterns=("of-*.txt",))) as run:
+        run.agent(env={"NAME": "x"})
+        kept = Path(run.plan.node_local)
+        run.wait_event("driver", "start")
+        run.wait_file(next(kept.glob("run-*")) / "of-x.txt")
+        agent = run.agent_pid()
+        os.kill(agent, signal.SIGSTOP)
+        step = run.agent(env={"NAME": "x", "JOBSPEC_SALVAGE": "1"})
+        code, said = run.finish(step)
+        assert code == 0
+        assert "an agent of this run still lives here" in said
+        assert [path for path, _ in listed(run)] == ["of-x.txt"]
+        assert len(list(kept.glob("run-*/of-x.txt"))) == 1
+        assert run.agent_pid() == agent
+        os.kill(agent, signal.SIGCONT)
+        os.kill(run.agents[0].pid, signal.SIGTERM)
+        run.finish(run.agents[0])
+        assert list(kept.glob("run-*")) == []
+
+
+def test_agent_that_ends_meanwhile_is_waited_for(tmp_path: Path) -> None:
+    write = shell(WRITE.format(then=WAIT))
+    with running(tmp_path, write, collect=CollectPlan(patterns=("of-*.txt",))) as run:
+        run.agent(env={"NAME": "x"})
+        kept = Path(run.plan.node_local)
+        run.wait_event("driver", "start")
+        run.wait_file(next(kept.glob("run-*")) / "of-x.txt")
+        (folder,) = kept.glob("run-*")
+        before = pids(run)
+        for pid in before:
+            os.kill(pid, signal.SIGSTOP)
+        step = run.agent(env={"NAME": "x", "JOBSPEC_SALVAGE": "1"})
+        while not any(has_open(pid, folder) for pid in pids(run) - before):
+            assert step.poll() is None
+            time.sleep(0.02)
+        for pid in before:
+            os.kill(pid, signal.SIGKILL)
+        assert run.finish(step)[0] == 0
+        assert [path for path, _ in listed(run)] == ["of-x.txt"]
+        assert list(kept.glob("run-*")) == []
 
 
 def test_worker_saves_its_own_when_the_head_is_gone(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator
+from http.client import HTTPMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -17,7 +18,7 @@ import pytest
 
 from jobspec.finding import JobspecError
 from jobspec.plan import StagePlan
-from jobspec.runtime.staging.hub_client import ENDPOINT, HubClient, Settings
+from jobspec.runtime.staging.hub_client import ENDPOINT, HubClient, Settings, _wait_s
 from jobspec.runtime.staging.hub_files import HubFiles, list_hub, read_all
 from tests.kits.hub_lab import COMMIT, HubLab
 from tests.kits.programs_kit import needs
@@ -206,3 +207,22 @@ def test_hub_that_sends_elsewhere_than_the_web_is_not_followed(place: str) -> No
         assert "no web address" in caught.value.findings[0].why
     finally:
         lab.close()
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["hub.example.org", "localhost:8080", "file:///hub", "http://", "http://h:x"]
+)
+def test_address_without_a_scheme_or_a_host_is_not_tried(endpoint: str) -> None:
+    told: list[str] = []
+    client = HubClient(Settings.of({"HF_ENDPOINT": endpoint}), lambda event, data: told.append(event))
+    with pytest.raises(JobspecError) as caught:
+        list_hub(client, ITEM)
+    assert caught.value.findings[0].rule == "stage.hub-endpoint"
+    assert (client.restarts, told) == (0, [])
+
+
+@pytest.mark.parametrize("after", ["\u00b2", "soon", "-5"])
+def test_wait_that_is_no_number_is_as_if_the_hub_named_none(after: str) -> None:
+    headers = HTTPMessage()
+    headers["Retry-After"] = after
+    assert _wait_s(headers) is None
