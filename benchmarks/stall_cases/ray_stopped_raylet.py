@@ -2,7 +2,7 @@
 ---
 ray: true
 act: stop
-expect: {kind: [stopped], says: [is stopped, raylet], never: ["score( \\([^)]*\\))? is stopped", "(?i)has not the resources"]}
+expect: {kind: [stopped], says: [is stopped, raylet], never: ["score is stopped", "(?i)has not the resources"]}
 """
 
 import os
