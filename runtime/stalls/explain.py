@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Dict, List, Optional, Sequence, Set, Tuple
 
-from jobspec.runtime.stalls import waits
-from jobspec.runtime.stalls.chains import behind, follow
+from jobspec.runtime.stalls import links, waits
+from jobspec.runtime.stalls.chains import behind, follow, other_end
 from jobspec.runtime.stalls.cohorts import (
     SHOWN,
     Cohort,
@@ -26,7 +26,7 @@ from jobspec.runtime.stalls.cohorts import (
     role,
 )
 from jobspec.runtime.stalls.flight import Front
-from jobspec.runtime.stalls.phrases import DOES
+from jobspec.runtime.stalls.phrases import DOES, phrase
 from jobspec.runtime.stalls.stacks import Frame, Process, Thread
 from jobspec.runtime.stalls.waits import ON_RANKS, Wait
 
@@ -55,11 +55,7 @@ def explain(view: View) -> Explanation:
     unseen = [process for process in people if not process.threads and process.state not in ("T", "D")]
     groups = cohorts(process for process in people if process not in unseen)
     found = next(
-        (
-            one
-            for rule in (_stopped, _disk, _missing_rank, _by_recorder, _ray_demand, _ranks, _chain)
-            if (one := rule(view, people, groups)) is not None
-        ),
+        (one for rule in _RULES if (one := rule(view, people, groups)) is not None),
         None,
     ) or Explanation("unknown", "the dumps do not show why the run stands still", inferred=True)
     dead = [str(row) for row in view.ray.get("dead", ())]
@@ -86,6 +82,21 @@ def _disk(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Op
     stuck = [process for process in people if process.state == "D" and (process.node, process.pid) in before]
     found = _named("disk", stuck, view) if stuck else None
     return replace(found, inferred=not view.second) if found else None
+
+
+def _half_open(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
+    """A network that delivers nothing between processes of the run, while they wait for each other."""
+    found = links.broken(view)
+    if not found:
+        return None
+    waiting = next((group for group in groups if group.wait.kind in ON_RANKS), None)
+    met = f", while {waiting.names} {does(waiting)}{at(waiting.wait)}" if waiting else ""
+    rest = len(found) - 1
+    more = f"; so it is with {rest} further connection{'s' if rest > 1 else ''}" if rest else ""
+    fix = "look at the network between these hosts: firewall rules, a route, MTU, a cable or switch"
+    place = waiting.wait.place if waiting else None
+    node = links.common_node(found)
+    return Explanation("network-half-open", f"{found[0]}{more}{met}", "", fix, frame=place, node=node)
 
 
 def _missing_rank(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
@@ -215,12 +226,28 @@ def _all_wait(waiting: Sequence[Cohort]) -> Explanation:
     said = "; ".join(f"{group.names} {does(group)}{at(group.wait)}" for group in waiting[:4])
     what = f"the ranks stand in different collectives: {said}"
     fix = "make all ranks call the same collectives in the same order; look for a branch that only some take"
-    rare = waiting[-1]
-    clear = len(rare.members) < len(waiting[0].members)
+    rare = _stranger(waiting)
     return Explanation(
         "collective-order", what, "", fix, blocked=False,
-        named=rare.members if clear else (), frame=rare.wait.place,
+        named=rare.members if rare else (), frame=(rare or waiting[-1]).wait.place,
     )  # fmt: skip
+
+
+def _stranger(waiting: Sequence[Cohort]) -> Optional[Cohort]:
+    """The smallest group, where it is the only one of that size; else the only one that came there by other
+    functions than the largest group did. None where neither tells."""
+    least = len(waiting[-1].members)
+    if least == len(waiting[0].members):
+        return None
+    rare = [group for group in waiting if len(group.members) == least]
+    others = [group for group in rare if _way(group) != _way(waiting[0])]
+    return rare[0] if len(rare) == 1 else others[0] if len(others) == 1 else None
+
+
+def _way(group: Cohort) -> Tuple[str, ...]:
+    """The functions of the program by which the group came to its line."""
+    frames = group.wait.thread.frames if group.wait.thread else ()
+    return tuple(frame.function for frame in frames if not waits.is_library(frame))
 
 
 def _chain(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
@@ -273,7 +300,14 @@ def _several(best: Sequence[Cohort], view: View) -> Explanation:
     return Explanation("several", what, "", "look at their stacks", inferred=True, frame=best[0].wait.place)
 
 
+_RULES = (
+    _stopped, _disk, _half_open, _missing_rank, _by_recorder, _ray_demand, _ranks, _chain,
+)  # fmt: skip
+
+
 # What one process does, for people.
+
+_ON = (waits.PIPE, waits.NETWORK, waits.FILE_LOCK)  # `op` is what it waits at
 
 
 def _named(kind: str, members: Sequence[Process], view: Optional[View]) -> Explanation:
@@ -282,36 +316,50 @@ def _named(kind: str, members: Sequence[Process], view: Optional[View]) -> Expla
     lock = _lock(members[0], wait)
     if lock is not None:
         return replace(lock, named=tuple(members))
-    wait = _inner_thread(members[0], wait)
+    wait, more = _within(members[0], wait)
     group = Cohort(wait, tuple(members))
     busy = view is not None and all(moved(process, view) for process in members)
-    _, fix, blocked = DOES[wait.kind]
+    _, fix, blocked = phrase(wait)
     moves = busy and wait.kind not in (waits.STOPPED, waits.BUSY)
     doing = "moves: it is late, or works without end" if moves else does(group)
-    on = f" on {wait.op}" if wait.op and wait.kind in (waits.PIPE, waits.NETWORK, waits.FILE_LOCK) else ""
-    what = f"{group.names} {doing}{on}{at(wait)}"
+    on = f" on {wait.op}" if wait.op and wait.kind in _ON and wait.op != waits.STORE else ""
+    what = f"{group.names} {doing}{on}{at(wait)}{more}"
     why = "" if wait.sure else "inferred from its stack: no frame says what it waits for"
     told = wait.kind if wait.kind != waits.OTHER else kind
     mine = Explanation(told, what, why, fix, blocked, not wait.sure, tuple(members), wait.place)
     deeper = behind(members[0], view) if view is not None and not moves else None
     if deeper is None or view is None:
-        return mine
+        far = other_end(members[0], view) if view is not None and not moves else None
+        if far is None:
+            return mine
+        there = Cohort(waits.of(far), (far,))
+        return replace(mine, what=f"{what}; the other end is {far.name}, which {does(there)}{at(there.wait)}")
     theirs = _named(kind, [deeper], replace(view, first=(), second=()))
     return replace(theirs, what=f"{what}; behind it {theirs.what}", named=tuple(members))
 
 
-def _inner_thread(process: Process, wait: Wait) -> Wait:
-    """Where the working thread waits for another thread: what that one does."""
-    if wait.kind not in (waits.JOIN, waits.FUTURE, waits.QUEUE, waits.LOCK):
-        return wait
+def _within(process: Process, wait: Wait) -> Tuple[Wait, str]:
+    """Where it waits for another thread, or for coroutines: what these do, as a wait or in words."""
+    if wait.kind == waits.LOOP and not (wait.thread and wait.thread.is_task):
+        waiting = waits.coroutines(process)
+        if len(waiting) == 1:
+            return waiting[0], ""
+        places = ", ".join(f"{one.place}" for one in waiting[:SHOWN])
+        return wait, f"; its coroutines wait at {places}" if places else ""
+    if wait.kind not in (waits.JOIN, waits.FUTURE, waits.QUEUE, waits.LOCK) or wait.op == waits.DRAIN:
+        return wait, ""
     others = [
-        told
+        waits.of_thread(process, thread)
         for thread in process.threads
-        if thread is not wait.thread and waits.own_frame(thread) is not None
-        for told in [waits.of_thread(process, thread)]
-        if told.kind not in (waits.QUEUE, waits.LOOP, waits.IDLE, waits.LOCK)
+        if thread is not wait.thread and not thread.is_task and waits.own_frame(thread) is not None
     ]
-    return replace(others[0], sure=False) if len(others) == 1 else wait
+    told = [one for one in others if one.kind not in (waits.QUEUE, waits.LOOP, waits.IDLE, waits.LOCK)]
+    if len(told) == 1:
+        return replace(told[0], sure=False), ""
+    if wait.kind == waits.JOIN and len(others) == 1 and others[0].thread:
+        there = Cohort(others[0], (process,))
+        return wait, f"; {others[0].thread.label} {does(there)}{at(others[0])}"
+    return wait, ""
 
 
 def _lock(process: Process, wait: Wait) -> Optional[Explanation]:
