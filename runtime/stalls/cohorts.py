@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 from jobspec.runtime.stalls import waits
 from jobspec.runtime.stalls.flight import Front
 from jobspec.runtime.stalls.phrases import phrase
+from jobspec.runtime.stalls.ras import Trouble
 from jobspec.runtime.stalls.stacks import Process
 from jobspec.runtime.stalls.waits import ON_RANKS, Wait
 
@@ -37,6 +38,7 @@ class View:
     fronts: Sequence[Front] = ()
     ray: Mapping[str, Any] = field(default_factory=dict)
     complete: bool = False  # every node of the run answered
+    ras: Sequence[Trouble] = ()  # of NCCL, the same in both samples
 
     @property
     def last(self) -> Sequence[Process]:

@@ -6,11 +6,12 @@ anybody, nobody is named.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Dict, List, Optional, Sequence, Set, Tuple
+from dataclasses import replace
+from typing import Dict, List, Optional, Sequence, Tuple
 
-from jobspec.runtime.stalls import links, waits
-from jobspec.runtime.stalls.chains import behind, follow, other_end
+from jobspec.runtime.stalls import links, ras, waits
+from jobspec.runtime.stalls.blame import Explanation, blame
+from jobspec.runtime.stalls.chains import follow
 from jobspec.runtime.stalls.cohorts import (
     SHOWN,
     Cohort,
@@ -20,32 +21,14 @@ from jobspec.runtime.stalls.cohorts import (
     does,
     frozen,
     is_service,
-    moved,
     names,
     ranks,
     role,
 )
 from jobspec.runtime.stalls.flight import Front
-from jobspec.runtime.stalls.phrases import DOES, phrase
-from jobspec.runtime.stalls.stacks import Frame, Process, Thread
-from jobspec.runtime.stalls.waits import ON_RANKS, Wait
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """The first cause of a stall as far as the dumps show it. `named` are the processes that it blames."""
-
-    kind: str
-    what: str
-    why: str = ""
-    fix: str = ""
-    blocked: bool = True
-    inferred: bool = False
-    named: Tuple[Process, ...] = ()
-    frame: Optional[Frame] = None
-    cohorts: Tuple[Cohort, ...] = ()
-    frozen: Optional[bool] = None  # whether nothing moved between the two samples; None with one
-    node: str = ""
+from jobspec.runtime.stalls.phrases import DOES
+from jobspec.runtime.stalls.stacks import Frame, Process
+from jobspec.runtime.stalls.waits import ON_RANKS
 
 
 def explain(view: View) -> Explanation:
@@ -62,6 +45,8 @@ def explain(view: View) -> Explanation:
     if dead and found.kind != "ray-actor-dead":
         told = f"Ray says that an actor is dead: {dead[0]}"
         found = replace(found, why="; ".join(part for part in (found.why, told) if part))
+    if view.ras and found.kind in ("collective-all", "collective-order", "rank-differs", "unknown"):
+        found = replace(found, why="; ".join(part for part in (found.why, str(view.ras[0])) if part))
     if unseen:
         told = f"no stack was taken of {names(unseen)}"
         found = replace(found, why="; ".join(part for part in (found.why, told) if part))
@@ -74,13 +59,13 @@ def explain(view: View) -> Explanation:
 
 def _stopped(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
     stopped = [process for process in people if process.state == "T"]
-    return _named("stopped", stopped, view) if stopped else None
+    return blame("stopped", stopped, view) if stopped else None
 
 
 def _disk(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
     before = {(process.node, process.pid) for process in view.first if process.state == "D"}
     stuck = [process for process in people if process.state == "D" and (process.node, process.pid) in before]
-    found = _named("disk", stuck, view) if stuck else None
+    found = blame("disk", stuck, view) if stuck else None
     return replace(found, inferred=not view.second) if found else None
 
 
@@ -137,7 +122,7 @@ def of_front(front: Front, named: Sequence[Process] = (), view: Optional[View] =
     asked = _have(front.waiting)
     if front.absent:
         what = f"{_have(front.absent)} not come to the collective {op}, which {asked} asked for{where}"
-        doing = _named("collective-absent", named, view) if named and view is not None else None
+        doing = blame("collective-absent", named, view) if named and view is not None else None
         if doing is not None:
             return replace(doing, what=f"{what}: {doing.what}")
         fix = "take the stack of that rank: what it does instead is the cause"
@@ -165,6 +150,24 @@ def _own(frames: Sequence[Frame]) -> Optional[Frame]:
 
 def _unseen(front: Front) -> str:
     return f"nothing is known of {ranks(front.unknown)}" if front.unknown else ""
+
+
+def _by_ras(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
+    """By NCCL's RAS: ranks that do not answer it, or that have launched less than most others."""
+    trouble = ras.first(view.ras)
+    if trouble is None:
+        return None
+    pids = {member.pid for member in trouble.missing or trouble.lagging}
+    known = [process for process in people if process.pid in pids]
+    if len(known) == len(pids):  # else pids of other nodes are the same, or the ranks are not of this run
+        told = blame("collective-absent", known, view)
+        return replace(told, what=f"{trouble}: {told.what}")
+    if known or (people and not trouble.missing):
+        return None
+    gone = bool(people) and view.complete
+    fix = f"look for the end of that process in the logs{'' if gone else ', and take its stack if it lives'}"
+    what = f"{trouble}{', and it runs on no node of the run' if gone else ''}"
+    return Explanation("rank-gone" if gone else "collective-absent", what, "", fix, inferred=not gone)
 
 
 def _ray_demand(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
@@ -206,7 +209,7 @@ def _ranks(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
     for waiting, others in parts:
         if waiting and others:
             odd = min(others, key=lambda group: (group.wait.kind == waits.IDLE, len(group.members)))
-            told = _named("rank-differs", odd.members, view)
+            told = blame("rank-differs", odd.members, view)
             met = f"{waiting[0].names} {does(waiting[0])}{at(waiting[0].wait)}"
             return replace(told, what=f"{told.what}, while {met}")
     for waiting, _ in parts:
@@ -268,7 +271,7 @@ def _chain(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
     best = cohorts(firm)
     if len(best) > 1 and len({role(one) for one in firm}) > 1:
         return _several(best, view)
-    found = _named("waits", best[-1].members, view)
+    found = blame("waits", best[-1].members, view)
     waiting = [one for one in able if one not in firm]
     if waiting:
         first = Cohort(waits.of(waiting[0]), (waiting[0],))
@@ -301,105 +304,5 @@ def _several(best: Sequence[Cohort], view: View) -> Explanation:
 
 
 _RULES = (
-    _stopped, _disk, _half_open, _missing_rank, _by_recorder, _ray_demand, _ranks, _chain,
+    _stopped, _disk, _half_open, _missing_rank, _by_recorder, _by_ras, _ray_demand, _ranks, _chain,
 )  # fmt: skip
-
-
-# What one process does, for people.
-
-_ON = (waits.PIPE, waits.NETWORK, waits.FILE_LOCK)  # `op` is what it waits at
-
-
-def _named(kind: str, members: Sequence[Process], view: Optional[View]) -> Explanation:
-    """Blame `members`, with what the first of them does."""
-    wait = waits.of(members[0])
-    lock = _lock(members[0], wait)
-    if lock is not None:
-        return replace(lock, named=tuple(members))
-    wait, more = _within(members[0], wait)
-    group = Cohort(wait, tuple(members))
-    busy = view is not None and all(moved(process, view) for process in members)
-    _, fix, blocked = phrase(wait)
-    moves = busy and wait.kind not in (waits.STOPPED, waits.BUSY)
-    doing = "moves: it is late, or works without end" if moves else does(group)
-    on = f" on {wait.op}" if wait.op and wait.kind in _ON and wait.op != waits.STORE else ""
-    what = f"{group.names} {doing}{on}{at(wait)}{more}"
-    why = "" if wait.sure else "inferred from its stack: no frame says what it waits for"
-    told = wait.kind if wait.kind != waits.OTHER else kind
-    mine = Explanation(told, what, why, fix, blocked, not wait.sure, tuple(members), wait.place)
-    deeper = behind(members[0], view) if view is not None and not moves else None
-    if deeper is None or view is None:
-        far = other_end(members[0], view) if view is not None and not moves else None
-        if far is None:
-            return mine
-        there = Cohort(waits.of(far), (far,))
-        return replace(mine, what=f"{what}; the other end is {far.name}, which {does(there)}{at(there.wait)}")
-    theirs = _named(kind, [deeper], replace(view, first=(), second=()))
-    return replace(theirs, what=f"{what}; behind it {theirs.what}", named=tuple(members))
-
-
-def _within(process: Process, wait: Wait) -> Tuple[Wait, str]:
-    """Where it waits for another thread, or for coroutines: what these do, as a wait or in words."""
-    if wait.kind == waits.LOOP and not (wait.thread and wait.thread.is_task):
-        waiting = waits.coroutines(process)
-        if len(waiting) == 1:
-            return waiting[0], ""
-        places = ", ".join(f"{one.place}" for one in waiting[:SHOWN])
-        return wait, f"; its coroutines wait at {places}" if places else ""
-    if wait.kind not in (waits.JOIN, waits.FUTURE, waits.QUEUE, waits.LOCK) or wait.op == waits.DRAIN:
-        return wait, ""
-    others = [
-        waits.of_thread(process, thread)
-        for thread in process.threads
-        if thread is not wait.thread and not thread.is_task and waits.own_frame(thread) is not None
-    ]
-    told = [one for one in others if one.kind not in (waits.QUEUE, waits.LOOP, waits.IDLE, waits.LOCK)]
-    if len(told) == 1:
-        return replace(told[0], sure=False), ""
-    if wait.kind == waits.JOIN and len(others) == 1 and others[0].thread:
-        there = Cohort(others[0], (process,))
-        return wait, f"; {others[0].thread.label} {does(there)}{at(others[0])}"
-    return wait, ""
-
-
-def _lock(process: Process, wait: Wait) -> Optional[Explanation]:
-    """Threads that wait for locks which others of them hold, by the lines of the program."""
-    wanted = {id(thread): name for thread in process.threads if (name := _wants(thread))}
-    if not wanted:
-        return None
-    threads = [thread for thread in process.threads if id(thread) in wanted]
-    for thread in threads:
-        name = wanted[id(thread)]
-        owner = next(
-            (other for other in process.threads if other is not thread and name in _holds(other)), None
-        )
-        if owner is None and name in _holds(thread):
-            owner = thread
-        if owner is None:
-            continue
-        mine, other = waits.own_frame(thread), waits.own_frame(owner)
-        base = f"in {process.name} {thread.label} waits for `{name}` at {mine}"
-        fix = DOES[waits.LOCK][1]
-        inferred = "inferred from the lines of the program: names of locks, not the locks themselves"
-        if owner is thread:
-            what = f"{base}, and holds it itself"
-        elif id(owner) in wanted and wanted[id(owner)] in _holds(thread):
-            what = f"{base}, which {owner.label} holds; that one waits for `{wanted[id(owner)]}` at {other}"
-        else:
-            what = f"{base}, which {owner.label} holds at {other}"
-        frame = mine if owner is thread or id(owner) in wanted else other
-        return Explanation("lock", what, inferred, fix, False, True, (process,), frame)
-    return None
-
-
-def _wants(thread: Thread) -> str:
-    """The lock that the thread waits for, by the line at which it stands."""
-    frame = thread.frames[0] if thread.frames else None
-    if frame is None or thread.busy:
-        return ""
-    inner = frame if not waits.is_library(frame) else None
-    return waits.wanted_lock(inner.text) if inner is not None else ""
-
-
-def _holds(thread: Thread) -> Set[str]:
-    return {name for frame in thread.frames for name in frame.held}

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.runtime.stalls import cohorts, explain, stacks, waits
+from jobspec.runtime.stalls import blame, cohorts, explain, stacks, waits
 from jobspec.runtime.stalls.cohorts import View
 from jobspec.runtime.stalls.stacks import Frame, Process, Thread
 
 DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls"
 
 
-def of(folder: str) -> explain.Explanation:
+def of(folder: str) -> blame.Explanation:
     files = sorted((DUMPS / folder).glob("*.txt"))
     return explain.explain(View([one for file in files for one in stacks.read(file.read_text(), file.name)]))
 
