@@ -10,6 +10,12 @@ program: what fails is left out.
 import os
 import sys
 
+TYPE_CHECKING = False  # `typing` takes a while, and this runs at every start of a Python
+if TYPE_CHECKING:
+    from asyncio import Task
+    from types import FrameType
+    from typing import Any
+
 SIGNAL_ABOVE_MIN = 8  # SIGRTMIN + 8: Slurm, NCCL and the frameworks use others
 TASKS_ABOVE_MIN = 9
 MAX_TASKS, MAX_DEPTH = 64, 32
@@ -37,7 +43,7 @@ def _arm() -> None:
     _allow()
 
 
-def _write_tasks(number, frame):
+def _write_tasks(number: int, frame: "FrameType | None") -> None:
     """Write the coroutines that wait, but not for another one, in the form of py-spy."""
     text = "coroutines:\n"
     try:
@@ -49,7 +55,7 @@ def _write_tasks(number, frame):
     os.write(_file, text.encode("utf-8", "replace"))
 
 
-def _tasks():
+def _tasks() -> "list[Task[Any]]":
     """The tasks of all loops that this version of Python tells, without those that wait for another one."""
     asyncio = sys.modules.get("asyncio")
     if asyncio is None:
@@ -67,10 +73,10 @@ def _tasks():
     ]
 
 
-def _calls(task):
+def _calls(task: "Task[Any]") -> "list[str]":
     """The chain of calls, the innermost first."""
-    lines = []
-    now = task.get_coro()
+    lines: "list[str]" = []
+    now: "Any" = task.get_coro()
     while now is not None and len(lines) < MAX_DEPTH:
         frame = (
             getattr(now, "cr_frame", None) or getattr(now, "gi_frame", None) or getattr(now, "ag_frame", None)

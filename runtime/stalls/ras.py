@@ -11,7 +11,7 @@ import re
 import socket
 import time
 from dataclasses import dataclass
-from typing import Dict, List, Mapping, Optional, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 ADDRESS = ("localhost", 28028)
 HANDSHAKE_S, ANSWER_S, LEG_S = 1.0, 15.0, 5
@@ -170,7 +170,7 @@ def _trouble(kind: str, group: str, size: int, op: str, counts: List[Count], dea
     return Trouble(kind, group, size, missing=missing, dead=all(one.pid in dead for one in missing))
 
 
-def first(troubles: List[Trouble]) -> Optional[Trouble]:
+def first(troubles: Sequence[Trouble]) -> Optional[Trouble]:
     """The one that names somebody: ranks that do not answer, else ranks that lag in the smallest group."""
     silent = [one for one in troubles if one.kind == INCOMPLETE and one.missing]
     lags = sorted((one for one in troubles if one.lagging), key=lambda one: one.size)

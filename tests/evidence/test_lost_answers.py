@@ -20,9 +20,9 @@ step:1 - critic/score/mean:0.25
 (RewardLoopWorker pid=4123) WARNING:2026-11-20 11:00:07,511:Reward computation timed out after 300.0s for \
 data_source=openai/gsm8k. Response preview: Let me think...
 (RewardLoopWorker pid=4123) ERROR:2026-11-20 11:00:09,101:Reward computation failed for \
-data_source=openai/gsm8k: Cannot connect to host judge:8000. Response preview: So the answer is...
+data_source=openai/gsm8k: Cannot connect to host j:8000. Response preview: So the answer is...
 (RewardLoopWorker pid=4124) ERROR:2026-11-20 11:00:10,101:Reward computation failed for \
-data_source=openai/gsm8k: Cannot connect to host judge:8000. Response preview: We ... [repeated 14x across cluster]
+data_source=openai/gsm8k: Cannot connect to host j:8000. Response preview: W... [repeated 14x across cluster]
 step:2 - critic/score/mean:0.27
 """
 
