@@ -1,10 +1,10 @@
-"""What the watch over a run that works costs: CPU of the node's agent, and the time of a step, with and without.
+"""What the watch over a run that works costs: CPU of the agent, and the time of a step, with and without.
 
     python benchmarks/watch_cost.py [--seconds 60] [--rounds 3] [--ranks 8]
 
 A real agent runs processes that compute, print a line a step, and log a metric. By turns the watch looks each
-15 s as it always does, or never (its interval is changed in that run's `runtime.pyz`). A step's time is that of
-the process's own CPU: wall time on a busy machine tells of the neighbours.
+15 s as it always does, or never (its interval is changed in the `runtime.pyz` of that run). A step is measured
+by its CPU time: wall time on a busy machine tells of the neighbours.
 """
 
 from __future__ import annotations
