@@ -2,9 +2,9 @@
 
     python benchmarks/nccl_stalls.py [--out FOLDER]        # on a machine with two GPUs or more
 
-One process a GPU; rank 1 skips a collective, calls another one or with another size, is stopped, or is killed,
-while the others wait. RAS is asked after 8 s. The group's time limit is 40 s (100 s for the last two); then the
-watchdog writes its dumps, which `torch.distributed.flight_recorder` and `jobspec.runtime.stalls.flight` read.
+One process a GPU; rank 1 skips a collective, calls another one or with another size, is stopped, or is
+killed, while the others wait. RAS is asked after 8 s. The group's time limit is 40 s (the last two: 100 s);
+then the watchdog writes its dumps, which `torch.distributed.flight_recorder` and jobspec's reader read.
 """
 
 from __future__ import annotations

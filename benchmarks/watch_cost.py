@@ -2,9 +2,9 @@
 
     python benchmarks/watch_cost.py [--seconds 60] [--rounds 3] [--ranks 8]
 
-A real agent runs processes that compute, print a line a step, and log a metric. By turns the watch looks each
-15 s as it always does, or never (its interval is changed in the `runtime.pyz` of that run). A step is measured
-by its CPU time: wall time on a busy machine tells of the neighbours.
+A real agent runs processes that compute, print a line a step, and log a metric. By turns the watch looks
+each 15 s as it always does, or never (its interval is changed in the `runtime.pyz` of that run). A step is
+measured by its CPU time: wall time on a busy machine tells of the neighbours.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import pytest
 
 from tests.slurm.lab import Lab, await_true
@@ -47,7 +50,14 @@ def test_a_stalled_run_goes_on_without_the_node_that_is_the_cause(lab: Lab) -> N
 
 def test_a_dump_of_a_run_on_two_nodes(lab: Lab) -> None:
     run = lab.submit(lab.command_spec("dumped", ["python3", "-c", PROGRAM], nodes=2))
-    await_true(lambda: "step 3" in lab.head_log(run["run_dir"], "command-0"), "the run to stand", 60)
+    attempt = Path(run["run_dir"]) / "attempts/1"
+
+    def stands() -> bool:
+        logs = [path.read_text() for path in attempt.glob("logs/*/command-0.log")]
+        return len(logs) == 2 and all("step 3" in text for text in logs)
+
+    await_true(stands, "the run to stand", 90)
+    time.sleep(1)
     done = lab.jobspec("dump", run["run_id"], "--apart", "1")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "on `n2` is stopped (state T)" in done.stdout.splitlines()[0]
