@@ -288,7 +288,7 @@ def _all_on_ray(able: Sequence[Process]) -> Optional[Explanation]:
     said = "; ".join(
         f"{group.names} {does(group)}{at(group.wait)}" for group in cohorts(actors or waiting)[:4]
     )
-    what = f"{said}, and no process of the run computes one"
+    what = f"{said}, and no process of the run is seen to work on it"
     place = waits.of((actors or waiting)[0]).place
     if len(actors) < 2:
         fix = DOES[waits.RAY][1]

@@ -77,18 +77,25 @@ def _calls(task: "Task[Any]") -> "list[str]":
     """The chain of calls, the innermost first."""
     lines: "list[str]" = []
     now: "Any" = task.get_coro()
-    while now is not None and len(lines) < MAX_DEPTH:
-        frame = (
-            getattr(now, "cr_frame", None) or getattr(now, "gi_frame", None) or getattr(now, "ag_frame", None)
-        )
+    for _ in range(MAX_DEPTH):
+        frame = _first(now, "cr_frame", "gi_frame", "ag_frame")
         if frame is not None:
             lines.append(f"{frame.f_code.co_name} ({frame.f_code.co_filename}:{frame.f_lineno})")
-        now = (
-            getattr(now, "cr_await", None)
-            or getattr(now, "gi_yieldfrom", None)
-            or getattr(now, "ag_await", None)
-        )
+        now = _first(now, "cr_await", "gi_yieldfrom", "ag_await") or _wrapped(now)
     return lines[::-1]
+
+
+def _first(thing: "Any", *names: str) -> "Any":
+    return next((found for name in names if (found := getattr(thing, name, None)) is not None), None)
+
+
+def _wrapped(thing: "Any") -> "Any":
+    """The coroutine behind the wrapper by which C code, such as Ray's, awaits it."""
+    if type(thing).__name__ != "coroutine_wrapper":
+        return None
+    import gc
+
+    return next((one for one in gc.get_referents(thing) if hasattr(one, "cr_frame")), None)
 
 
 def _allow() -> None:

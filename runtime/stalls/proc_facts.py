@@ -39,6 +39,13 @@ _ON_FD = frozenset(
     ("read", "write", "readv", "sendto", "recvfrom", "sendmsg", "recvmsg", "connect", "accept", "accept4",
      "flock", "fcntl", "fsync", "fdatasync", "pread64", "pwrite64")
 )  # fmt: skip
+# Where the kernel waits for a file system's server -> that file system. Sources: Linux's fs/fuse/dev.c,
+# net/sunrpc/sched.c, fs/nfs, fs/ceph/mds_client.c; Lustre's ptlrpc and llite.
+_FILE_SYSTEMS = (
+    ("request_wait_answer", "FUSE"), ("fuse_", "FUSE"), ("rpc_wait_bit", "NFS"), ("nfs", "NFS"),
+    ("ptlrpc_", "Lustre"), ("ldlm_", "Lustre"), ("cl_sync_io", "Lustre"), ("ll_", "Lustre"),
+    ("ceph_", "Ceph"),
+)  # fmt: skip
 _STATES = {"01": "ESTABLISHED", "02": "SYN_SENT", "08": "CLOSE_WAIT", "0A": "LISTEN"}
 _PIPE = re.compile(
     r"/ask_rank_(\d+)\.pipe$"
@@ -54,8 +61,13 @@ Sockets = Dict[str, Tuple[str, str, str, int, int, int]]
 
 def stat(pid: int) -> Tuple[str, int, float]:
     """(state, parent, CPU seconds). Raises: OSError, IndexError, ValueError for one that is gone."""
-    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    fields = _stat(pid)
     return fields[0].decode(), int(fields[1]), (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def _stat(pid: int) -> List[bytes]:
+    """The fields of proc(5) from the third on."""
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
 
 
 def is_python(pid: int) -> bool:
@@ -66,9 +78,16 @@ def gather(pid: int, networks: Networks) -> Dict[str, Any]:
     """All that is told of one process; empty when it is gone."""
     try:
         state, parent, cpu = stat(pid)
+        began = int(_stat(pid)[19])
     except (OSError, IndexError, ValueError):
         return {}
-    facts: Dict[str, Any] = {"state": state, "parent": parent, "cpu_s": cpu, "time": time.time()}
+    facts: Dict[str, Any] = {
+        "state": state,
+        "parent": parent,
+        "cpu_s": cpu,
+        "time": time.time(),
+        "began": began,
+    }
     facts["wchan"] = _text(f"/proc/{pid}/wchan")
     stuck = [name for name in _threads(pid) if _thread_state(pid, name) == "D"]
     if state != "D" and str(pid) not in stuck:  # these files hang with such a process
@@ -125,6 +144,10 @@ def _call(pid: int, thread: str, descriptors: Dict[int, str], sockets: Sockets) 
         return words[0] if words else ""
     name = _CALLS.get(int(words[0]), "") if words[0].lstrip("-").isdigit() else ""
     where = _text(f"/proc/{pid}/task/{thread}/wchan")
+    if name not in _ON_FD and (
+        kind := next((kind for mark, kind in _FILE_SYSTEMS if where.startswith(mark)), "")
+    ):
+        return f"{name or 'call'} in {where} of {kind}"
     if where in ("wait_for_partner", "fifo_open"):
         return "open of FIFO"
     if name not in _ON_FD or len(words) < 2:

@@ -224,8 +224,23 @@ def _own_ranks(known: Dict[int, Dict[str, Any]]) -> None:
         parent = facts.get("parent", 0)
         if facts.get("world") == "1":
             facts.pop("rank", None)
-        elif facts.get("rank") and ranks.get(parent) == facts["rank"] and proc_facts.is_python(parent):
-            facts["of_rank"] = facts.pop("rank")
+        elif facts.get("rank"):
+            child = ranks.get(parent) == facts["rank"] and proc_facts.is_python(parent)
+            if child or _is_orphan(facts, known):
+                facts["of_rank"] = facts.pop("rank")
+
+
+def _is_orphan(facts: Mapping[str, Any], known: Mapping[int, Mapping[str, Any]]) -> bool:
+    """Whether an older process has the same rank and command: of such a fork the parent has ended.
+
+    Ray's workers may have the same ones by right, in several groups.
+    """
+    same = (facts["rank"], facts.get("command", ""))
+    return not str(same[1]).startswith("ray::") and any(
+        (one.get("rank") or one.get("of_rank"), one.get("command", "")) == same
+        and one.get("began", 0) < facts.get("began", 0)
+        for one in known.values()
+    )
 
 
 def _dead_children(known: Mapping[int, Mapping[str, Any]], wanted: Sequence[int], node: str) -> List[Process]:

@@ -98,6 +98,7 @@ _CALLS: Tuple[Tuple[Pattern[str], str], ...] = (
     (re.compile(r"^accept"), IDLE),
     (re.compile(r"^\w+ on socket|^connect"), NETWORK),
     (re.compile(r"^(?:p?read|p?write|f\w*sync|getdents)\w* on /(?!dev/)"), DISK),
+    (re.compile(r"^\w+ in \w+ of \w+$"), DISK),
     (re.compile(r"^(?:wait4|waitid)"), CHILD),
     (re.compile(r"^flock|^fcntl"), FILE_LOCK),
     (re.compile(r"^(?:clock_)?nanosleep|^clock_nanosleep"), SLEEP),

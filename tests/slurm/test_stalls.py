@@ -53,11 +53,10 @@ def test_a_dump_of_a_run_on_two_nodes(lab: Lab) -> None:
     attempt = Path(run["run_dir"]) / "attempts/1"
 
     def stands() -> bool:
-        logs = [path.read_text() for path in attempt.glob("logs/*/command-0.log")]
-        return len(logs) == 2 and all("step 3" in text for text in logs)
+        return any("waits for" in path.read_text() for path in attempt.glob("logs/*/command-*.log"))
 
     await_true(stands, "the run to stand", 90)
-    time.sleep(1)
+    time.sleep(2)  # the other node's log is seen at the end alone
     done = lab.jobspec("dump", run["run_id"], "--apart", "1")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "on `n2` is stopped (state T)" in done.stdout.splitlines()[0]

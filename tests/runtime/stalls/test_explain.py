@@ -179,6 +179,13 @@ def test_a_read_that_its_file_system_does_not_answer() -> None:
     assert "is stuck in the kernel (read on /mnt/shard.bin of fuse.s3fs) at load" in found.what
 
 
+def test_an_open_that_its_file_system_does_not_answer() -> None:
+    calls = {"9": "openat in request_wait_answer of FUSE"}
+    opener = process(9, Frame("load", "/r/data.py", 3, "with open(path) as file:"), rank="1", calls=calls)
+    found = explain.explain(View([process(1, *REDUCE, rank="0"), opener]))
+    assert (found.kind, [one.rank for one in found.named]) == ("disk", ["1"])
+
+
 def test_a_key_of_a_store() -> None:
     line = Frame("wait_for_policy", "/r/train.py", 3, 'store.wait(["policy/7"])')
     found = explain.explain(View([process(1, *REDUCE, rank="0"), process(2, line, rank="1")]))

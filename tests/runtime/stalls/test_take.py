@@ -151,8 +151,13 @@ def test_a_node_with_more_processes_than_time(start: Start, monkeypatch: pytest.
 LOOP = """import asyncio, functools
 async def ask(number):
     await (asyncio.Event().wait() if number == 5 else asyncio.sleep(0))
+class Behind:  # as C code awaits a coroutine
+    def __init__(self, coroutine):
+        self.coroutine = coroutine
+    def __await__(self):
+        return self.coroutine.__await__()
 async def episode(number):
-    await ask(number)
+    await Behind(ask(number))
 async def every():
     await asyncio.gather(*map(episode, range(8)))
 async def main():
@@ -187,6 +192,24 @@ def test_a_child_whose_queue_nobody_empties(start: Start) -> None:
         f"pid {children[0]} on `n1` cannot end, since nobody empties its multiprocessing queue" in found.what
     )
     assert f"while pid {process.pid} on `n1` waits for a process that it has started at main" in found.what
+
+
+def test_a_fork_whose_parent_has_ended_is_no_rank(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    text = "import os, time\nread, write = os.pipe()\nif not os.fork():\n    if not os.fork():\n"
+    text += "        os.write(write, str(os.getpid()).encode())\n        time.sleep(60)\n    os._exit(0)\n"
+    process = start(
+        text
+        + "os.wait()\nprint('there', flush=True)\nprint(int(os.read(read, 9)), flush=True)\ntime.sleep(60)\n"
+    )
+    assert process.stdout is not None
+    orphan = int(process.stdout.readline())
+    found = stacks.read(take.take([orphan, process.pid], "n1", PY_SPY).text)
+    assert {one.pid: (one.rank, one.facts.get("of_rank")) for one in found} == {
+        process.pid: ("1", None),
+        orphan: ("", "1"),
+    }
 
 
 def test_who_only_accepts_is_the_other_end(start: Start) -> None:
