@@ -4,7 +4,7 @@ Another signal asks for the coroutines of its event loops, which no stack shows.
 
 Travels as `sitecustomize.py` in `runtime.pyz`, on the programs' PYTHONPATH; then it runs the `sitecustomize`
 that it hides. faulthandler writes into memory (memfd), so nothing is left on a disk. Nothing here may break a
-program: what fails is left out.
+program: what fails is left out, and the grammar is that of Python 3.6, which a tool of the run may use.
 """
 
 import os
@@ -86,7 +86,8 @@ def _calls(task: "Task[Any]") -> "list[str]":
 
 
 def _first(thing: "Any", *names: str) -> "Any":
-    return next((found for name in names if (found := getattr(thing, name, None)) is not None), None)
+    found = (getattr(thing, name, None) for name in names)
+    return next((one for one in found if one is not None), None)
 
 
 def _wrapped(thing: "Any") -> "Any":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import signal
@@ -224,3 +225,9 @@ def test_who_only_accepts_is_the_other_end(start: Start) -> None:
     found = explain.explain(View(stacks.read(taken.text)))
     assert (found.kind, [one.pid for one in found.named]) == ("network", [process.pid])
     assert f"; the other end is pid {children[0]} on `n1`, which waits for work at serve" in found.what
+
+
+def test_the_hook_has_the_grammar_of_old_pythons() -> None:
+    """A tool of the run may be of an older Python: one that cannot read its `sitecustomize` says so each time."""
+    text = Path(str(take.__file__)).with_name("hook.py").read_text()
+    ast.parse(text, feature_version=(3, 6))
