@@ -45,8 +45,9 @@ def explain(view: View) -> Explanation:
     if dead and found.kind != "ray-actor-dead":
         told = f"Ray says that an actor is dead: {dead[0]}"
         found = replace(found, why="; ".join(part for part in (found.why, told) if part))
-    if view.ras and found.kind in ("collective-all", "collective-order", "rank-differs", "unknown"):
-        found = replace(found, why="; ".join(part for part in (found.why, str(view.ras[0])) if part))
+    complaint = next((one for one in view.ras if one.pids & {process.pid for process in people}), None)
+    if complaint and found.kind in ("collective-all", "collective-order", "rank-differs", "unknown"):
+        found = replace(found, why="; ".join(part for part in (found.why, str(complaint)) if part))
     if unseen:
         told = f"no stack was taken of {names(unseen)}"
         found = replace(found, why="; ".join(part for part in (found.why, told) if part))
@@ -167,7 +168,7 @@ def _by_ras(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> 
     gone = bool(people) and view.complete
     fix = f"look for the end of that process in the logs{'' if gone else ', and take its stack if it lives'}"
     what = f"{trouble}{', and it runs on no node of the run' if gone else ''}"
-    return Explanation("rank-gone" if gone else "collective-absent", what, "", fix, inferred=not gone)
+    return Explanation("rank-gone" if gone else "collective-absent", what, "", fix, inferred=True)
 
 
 def _ray_demand(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:

@@ -14,7 +14,7 @@ import socket
 import struct
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Tuple
 
 TICKS = os.sysconf("SC_CLK_TCK")
 MAX_FDS, MAX_SOCKETS, MAX_THREADS = 4096, 48, 64
@@ -193,6 +193,18 @@ class Networks:
         if name not in self._tables:
             self._tables[name] = socket_table(pid)
         return self._tables[name]
+
+
+def listens(pids: Iterable[int], port: int) -> bool:
+    """Whether one of the processes listens on the port."""
+    networks = Networks()
+    for pid in pids:
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            inodes = _socket_inodes(dict(_descriptors(pid))) if stat(pid)[0] != "D" else []
+            rows = (networks.of(pid).get(inode) for inode in inodes)
+            if any(row and row[2] == "LISTEN" and row[0].endswith(f":{port}") for row in rows):
+                return True
+    return False
 
 
 def socket_table(pid: int) -> Sockets:

@@ -11,7 +11,7 @@ import re
 import socket
 import time
 from dataclasses import dataclass
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 ADDRESS = ("localhost", 28028)
 HANDSHAKE_S, ANSWER_S, LEG_S = 1.0, 15.0, 5
@@ -51,6 +51,11 @@ class Trouble:
     dead: bool = False
 
     @property
+    def pids(self) -> Set[int]:
+        """Of all that it names."""
+        return {one.pid for one in (*self.missing, *(one for count in self.counts for one in count.members))}
+
+    @property
     def lagging(self) -> Tuple[Member, ...]:
         """The ranks with the fewest launches, where they are the smaller part and named."""
         least = min(self.counts, key=lambda count: count.launched, default=None)
@@ -76,13 +81,16 @@ def _launched(count: Count) -> str:
     return f"{who} {'has' if count.ranks == 1 else 'have'} launched {count.launched}"
 
 
+def address(env: Mapping[str, str]) -> Tuple[str, int]:
+    host, _, port = env.get("NCCL_RAS_ADDR", "").rpartition(":")
+    return (host or ADDRESS[0], int(port)) if port.isdigit() else ADDRESS
+
+
 def ask(env: Mapping[str, str]) -> str:
     """RAS's verbose status; empty where no NCCL listens, or none answers in time."""
-    host, _, port = env.get("NCCL_RAS_ADDR", "").rpartition(":")
-    address = (host or ADDRESS[0], int(port)) if port.isdigit() else ADDRESS
     for _ in range(TRIES):
         try:
-            return _ask(address)
+            return _ask(address(env))
         except ConnectionRefusedError:
             return ""
         except OSError:
@@ -90,9 +98,9 @@ def ask(env: Mapping[str, str]) -> str:
     return ""
 
 
-def _ask(address: Tuple[str, int]) -> str:
+def _ask(where: Tuple[str, int]) -> str:
     """Raises: OSError."""
-    with socket.create_connection(address, HANDSHAKE_S) as link:
+    with socket.create_connection(where, HANDSHAKE_S) as link:
         link.sendall(b"CLIENT PROTOCOL 2\n")
         if not link.recv(128).startswith(b"SERVER PROTOCOL"):
             raise OSError("it is no RAS")

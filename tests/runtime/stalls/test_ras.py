@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.runtime.stalls import explain, ras
+from jobspec.runtime.stalls import explain, proc_facts, ras
 from jobspec.runtime.stalls.cohorts import View
 from jobspec.runtime.stalls.ras import Member
 from jobspec.runtime.stalls.stacks import Frame, Process, Thread
@@ -72,14 +73,28 @@ def test_what_the_rank_that_lags_does() -> None:
 def test_a_rank_without_a_process() -> None:
     people = [process(952, WAIT), process(953, WAIT)]
     found = explain.explain(View(people, ras=read("kill_later"), complete=True))
-    assert (found.kind, found.inferred) == ("rank-gone", False)
+    assert (found.kind, found.inferred) == ("rank-gone", True)  # jobs that share a node may share the port
     assert found.what.endswith("cannot be reached, and it runs on no node of the run")
 
 
 def test_ranks_of_another_job_are_not_blamed() -> None:
     found = explain.explain(View([process(1, WAIT), process(2, WAIT)], ras=read("skip")))
-    assert found.named == ()
+    assert (found.named, found.kind) == ((), "collective-all")
+    assert "communicator" not in found.why
+
+
+def test_what_ras_says_beside_stacks_that_do_not_differ() -> None:
+    found = explain.explain(View([process(946, WAIT), process(954, WAIT)], ras=read("size")))
     assert found.kind == "collective-all"
+    assert "rank 1 (process 954 on 192.0.2.2) has launched 5, 3 ranks have launched 4 operations" in found.why
+
+
+def test_whether_a_process_of_the_run_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        assert proc_facts.listens([os.getppid(), os.getpid()], port)
+        assert not proc_facts.listens([os.getppid()], port)
+    assert not proc_facts.listens([os.getpid()], port)
 
 
 @contextmanager

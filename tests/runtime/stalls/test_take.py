@@ -228,6 +228,6 @@ def test_who_only_accepts_is_the_other_end(start: Start) -> None:
 
 
 def test_the_hook_has_the_grammar_of_old_pythons() -> None:
-    """A tool of the run may be of an older Python: one that cannot read its `sitecustomize` says so each time."""
+    """A tool of the run may be of an older one: it says each time that it cannot read `sitecustomize`."""
     text = Path(str(take.__file__)).with_name("hook.py").read_text()
     ast.parse(text, feature_version=(3, 6))
