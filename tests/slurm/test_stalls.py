@@ -59,6 +59,8 @@ def test_a_dump_of_a_run_on_two_nodes(lab: Lab) -> None:
     time.sleep(2)  # the other node's log is seen at the end alone
     done = lab.jobspec("dump", run["run_id"], "--apart", "1")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "on `n2` is stopped (state T)" in done.stdout.splitlines()[0]
+    first = done.stdout.splitlines()[0]
+    assert first.startswith("what: rank 1 on `n2`, pid ")
+    assert "is stopped (state T)" in first
     assert "processes on 2 of 2 nodes" in done.stdout
     assert lab.jobspec("cancel", run["run_id"]).returncode == 0
