@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from jobspec.evidence.lost_answers import Lost, in_metrics
 from jobspec.evidence.pytest_log import TestLog
 from jobspec.evidence.tracker_files import TrackerFiles
 from jobspec.finding import Finding
@@ -136,6 +137,7 @@ class Attempt:
     logs: tuple[LogFile, ...] = ()
     metrics: Table = field(default_factory=Table)
     matches: tuple[Match, ...] = ()
+    lost: tuple[Lost, ...] = ()  # as lines of its logs tell
 
     def ended(self, phase: str) -> Event | None:
         """The run-level `end` event of `phase`, of several the first bad one; None without such an event."""
@@ -271,3 +273,8 @@ class Evidence:
     def metrics(self) -> Table:
         """Metrics of the whole run; see `continue_tables` for what a requeued attempt replaces."""
         return continue_tables(attempt.metrics for attempt in self.attempts)
+
+    @cached_property
+    def lost(self) -> tuple[Lost, ...]:
+        """Answers that failed without ending the run, as metrics and the logs of all attempts tell."""
+        return (*in_metrics(self.metrics), *(lost for attempt in self.attempts for lost in attempt.lost))

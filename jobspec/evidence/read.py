@@ -35,6 +35,7 @@ from jobspec.evidence.evidence import (
     Results,
     SchedulerState,
 )
+from jobspec.evidence.lost_answers import in_logs
 from jobspec.evidence.pytest_log import read_test_log
 from jobspec.evidence.tracker_files import tracker_files, tracker_pages
 from jobspec.finding import Finding, warning
@@ -200,6 +201,7 @@ def _read_attempt(paths: RunPaths, number: int, first: int, problems: list[Findi
         logs=logs,
         metrics=read_metrics(folder / "metrics", relative_to=paths.root),
         matches=_scan(paths, logs, nodes),
+        lost=in_logs((log.path, paths.root / log.path) for log in logs),
     )
 
 

@@ -19,6 +19,7 @@ from jobspec.evidence.evidence import Attempt, Evidence, LogFile
 from jobspec.evidence.found_logs import FoundLog, find_logs
 from jobspec.evidence.import_lines import Imports, is_local, read_imports
 from jobspec.evidence.log_facts import Facts, scan_facts
+from jobspec.evidence.lost_answers import in_logs
 from jobspec.evidence.read import read_checkpoints
 from jobspec.finding import fail
 from jobspec.frameworks import find_level
@@ -143,6 +144,7 @@ def read_foreign(place: Path, expectation: Expected) -> Iterator[Foreign]:
             logs=tuple(LogFile(_shown(log, names), "", log.path.stat().st_size) for log in logs),
             metrics=metrics,
             matches=tuple(scan_files([(path, name, "") for path, name in sources])),
+            lost=in_logs((name, path) for path, name in sources),
         )
         checkpoints = (item for spot in (root, *_folders(place)) for item in read_checkpoints(spot))
         yield Foreign(

@@ -21,6 +21,7 @@ from jobspec.evidence.deliverables import (
     run_deliverable,
 )
 from jobspec.evidence.evidence import Attempt, Evidence
+from jobspec.evidence.lost_answers import ZERO, Lost
 from jobspec.evidence.read import CLOSED, RECORDS
 from jobspec.evidence.repo_tests import other_checks
 from jobspec.finding import Finding, JobspecError, warning
@@ -272,10 +273,20 @@ def line_findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple
     for trouble in troubles(evidence.metrics, evidence.plan.expect.metric_keys):
         finding = warning(f"metrics.{trouble.kind}", trouble.what, trouble.why, trouble.fix)
         findings.append(finding.at(trouble.row.source, trouble.row.line))
+    findings.extend(_lost(lost) for lost in evidence.lost)
     for match in attempt.matches:
         if match.kind == SECRET:
             findings.append(warning("verdict.secret", match.title, fix=match.fix).at(match.file, match.line))
     return tuple(dict.fromkeys(findings))
+
+
+def _lost(lost: Lost) -> Finding:
+    """Answers that failed while the run went on, with their number."""
+    why = "a 0 for a failure looks like a wrong answer, and fewer failures look like learning"
+    if lost.fate != ZERO:
+        why = "the reward is that of the others alone"
+    fix = "find out why these failed before you believe the reward"
+    return warning("metrics.lost-answers", f"{lost}: {lost.text}", why, fix).at(lost.file, lost.line)
 
 
 def _residual(match: Match) -> Finding:

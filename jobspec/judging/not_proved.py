@@ -107,6 +107,8 @@ def _of_learning(evidence: Evidence, said: Sequence[str]) -> Iterator[str]:
     """What the curve leaves possible, and one sentence more where no other limitation speaks of learning."""
     if possible := learning_limitation(evidence):
         yield possible
+    if evidence.plan.expect.learning is not None:
+        yield from (f"{lost}: what the reward would be without that is not known" for lost in evidence.lost)
     if any("convergence" in item or "learning" in item for item in said):
         return
     expect = evidence.plan.expect

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jobspec.finding import Finding, warning
-from jobspec.runtime.stalls import cohorts, explain, flight, stacks
+from jobspec.runtime.stalls import cohorts, explain, flight, ras, stacks
+from jobspec.runtime.stalls.blame import Explanation
 from jobspec.runtime.stalls.cohorts import View
-from jobspec.runtime.stalls.explain import Explanation
 from jobspec.runtime.stalls.flight import Front, RankDump
 from jobspec.runtime.stalls.stacks import Process
 from jobspec.triage.match import Match
@@ -26,7 +26,9 @@ MOST_GROUPS = 6
 # torch's default names and those that jobspec gives; they have no suffix.
 NAME = re.compile(r"(?:trace_rank_|flight[-_.]?(?:rank)?[-_.]?|rank[-_.]?)(\d+)(?:\.(?:pickle|pkl|json))?$")
 _MARK = re.compile(
-    rb"most recent call first\):|^Process \d+|^Thread \d+ \(|last enqueued (?:NCCL )?work|WorkNCCL\(", re.M
+    rb"most recent call first\):|^Process \d+|^Thread \d+ \(|[Ll]ast enqueued (?:NCCL )?work|WorkNCCL\("
+    rb"|^Communicators\.\.\. ",
+    re.M,
 )
 
 
@@ -37,6 +39,7 @@ class Dumps:
     processes: list[Process] = field(default_factory=list)
     recorders: list[RankDump] = field(default_factory=list)
     watchdog: list[str] = field(default_factory=list)
+    ras: list[ras.Trouble] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
 
 
@@ -78,6 +81,9 @@ def read(paths: Iterable[Path], problems: list[Finding]) -> Dumps:
         if found:
             dumps.processes += found
             dumps.texts[str(path)] = text
+        if troubles := ras.read(text):
+            dumps.ras = troubles  # each process tells of all
+            dumps.texts.setdefault(str(path), text)
         dumps.watchdog += [line for line in text.splitlines() if "enqueued" in line or "WorkNCCL(" in line]
     return dumps
 
@@ -101,9 +107,9 @@ def with_dumps(matches: Sequence[Match], dumps: Dumps) -> list[Match]:
         told = replace(cause, facts=(*cause.facts, explain.of_front(seen[0]).what))
         matches = [told if match is cause else match for match in matches]
         cause = told
-    if not (dumps.processes or fronts):
+    if not (dumps.processes or fronts or dumps.ras):
         return list(matches)
-    found = explain.explain(View(dumps.processes, fronts=fronts or seen))
+    found = explain.explain(View(dumps.processes, fronts=fronts or seen, ras=dumps.ras))
     told = _match(found, dumps, fronts)
     silent = cause is None or cause.generic or cause.kind == STALL or cause.signature in HANGS
     return [told, *matches] if silent else [*matches, told]

@@ -21,9 +21,10 @@ from jobspec.runtime.base.full_disk import refusal
 from jobspec.runtime.base.safe_write import write_text
 from jobspec.runtime.head.nodes import Nodes
 from jobspec.runtime.node.agent import Node
-from jobspec.runtime.stalls import cohorts, flight, stacks
+from jobspec.runtime.stalls import cohorts, flight, ras, stacks
+from jobspec.runtime.stalls.blame import Explanation
 from jobspec.runtime.stalls.cohorts import Cohort, View
-from jobspec.runtime.stalls.explain import Explanation, explain
+from jobspec.runtime.stalls.explain import explain
 from jobspec.runtime.stalls.flight import Front
 from jobspec.runtime.stalls.stacks import Process
 
@@ -80,6 +81,7 @@ class Dumps:
                 fronts=_fronts(replies, _processes(replies)),
                 ray=self._ray(),
                 complete=len(replies) == len(self._hosts),
+                ras=_troubles(first, second),
             )
             found = explain(view)
             write_text(
@@ -98,6 +100,8 @@ class Dumps:
         for name, reply in replies.items():
             head = f"# sample {number} of node {name} at {time.strftime('%Y-%m-%dT%H:%M:%S%z')}\n"
             write_text(folder / f"{name}-{number}.txt", head + str(reply["text"]), mode=MODE)
+            if reply.get("ras"):
+                write_text(folder / f"{name}-{number}.ras.txt", str(reply["ras"]), mode=MODE)
         return replies
 
     def _ray(self) -> Mapping[str, Any]:
@@ -126,6 +130,19 @@ def _fronts(replies: Mapping[str, Mapping[str, Any]], processes: Sequence[Proces
     if len(kinds) != 1 or None in kinds or len({row["rank"] for _, row in rows}) < len(rows):
         return []
     return flight.fronts(flight.from_compact(row) for _, row in rows)
+
+
+def _troubles(
+    first: Mapping[str, Mapping[str, Any]], second: Mapping[str, Mapping[str, Any]]
+) -> List[ras.Trouble]:
+    """What NCCL's RAS complains about in both samples. Any node tells of all; what moves is none."""
+    texts = [
+        next((str(reply["ras"]) for reply in replies.values() if reply.get("ras")), "")
+        for replies in (first, second or first)
+    ]
+    before, now = (ras.read(text) for text in texts)
+    said = {str(one) for one in before}
+    return [one for one in now if str(one) in said]
 
 
 def plain(found: Explanation) -> Dict[str, Any]:

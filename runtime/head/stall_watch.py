@@ -21,7 +21,7 @@ from jobspec.runtime.head.attempt import Attempt
 from jobspec.runtime.head.dumps import APART_S, Dumps
 from jobspec.runtime.head.nodes import Nodes
 from jobspec.runtime.head.record import BLOCKED, EXIT_BLOCKED, FAILED, Cause
-from jobspec.runtime.stalls.explain import Explanation
+from jobspec.runtime.stalls.blame import Explanation
 from jobspec.runtime.stalls.lines import LineSigns
 from jobspec.runtime.stalls.pace import Pace, Signs, ends, kind
 

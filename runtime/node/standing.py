@@ -6,14 +6,15 @@ import contextlib
 import os
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, Sequence
 
 from jobspec.plan import Plan
 from jobspec.runtime.base import procs
 from jobspec.runtime.base.identity import Identity
 from jobspec.runtime.base.redact import Redactor
-from jobspec.runtime.stalls import proc_facts, recorders, take
+from jobspec.runtime.stalls import proc_facts, ras, recorders, take
 
 GPU_QUERY = ("--query-gpu=index,utilization.gpu,memory.used,power.draw", "--format=csv,noheader")
 GPU_S = 10.0
@@ -29,13 +30,22 @@ def processes(plan: Plan, env: Mapping[str, str]) -> List[int]:
 
 def sample(plan: Plan, who: Identity, env: Mapping[str, str], redactor: Redactor) -> Dict[str, Any]:
     """One sample of all stacks, with what the node itself says."""
-    taken = take.take(processes(plan, env), who.name, take.find_py_spy(env, who.run_dir))
+    pids = processes(plan, env)
+    with ThreadPoolExecutor(1) as beside:  # each waits for others, with a deadline of its own
+        status = beside.submit(_ras, pids, env)
+        taken = take.take(pids, who.name, take.find_py_spy(env, who.run_dir))
     return {
+        "ras": status.result(),
         "text": redactor.text(taken.text),
         "notes": [redactor.text(note) for note in taken.notes],
         "recorders": recorders.ask(Path(env.get("JOBSPEC_SCRATCH", "/nonexistent")) / "flight"),
         "node": _node_facts(env),
     }
+
+
+def _ras(pids: Sequence[int], env: Mapping[str, str]) -> str:
+    """NCCL's RAS, where a process of this run listens: else another job on the node would answer."""
+    return ras.ask(env) if proc_facts.listens(pids, ras.address(env)[1]) else ""
 
 
 def _node_facts(env: Mapping[str, str]) -> Dict[str, Any]:

@@ -9,7 +9,7 @@ import importlib
 import json
 import re
 import sys
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 # Ends that somebody wanted. Source: ray 2.60, src/ray/gcs/gcs_actor_manager.cc and actor.proto.
 WANTED = (
@@ -26,8 +26,12 @@ def told(
     actors: Mapping[str, Mapping[str, Any]],
     groups: Mapping[str, Mapping[str, Any]],
     resources: Mapping[str, Mapping[str, float]],
+    tasks: Sequence[Tuple[Mapping[str, float], int]] = (),
 ) -> Dict[str, Any]:
-    """What waits and what is dead, as sentences; and the most that a node has."""
+    """What waits and what is dead, as sentences; and the most that a node has.
+
+    `tasks` are amounts that tasks ask for, and how many do. What a node could hold only waits for its turn.
+    """
     most = {
         name: max(row.get(name, 0.0) for row in resources.values())
         for row in resources.values()
@@ -45,6 +49,13 @@ def told(
     waiting = [actor for actor in actors.values() if actor["State"] in WAITING_ACTOR]
     # Actors of a group that is not there wait for the group.
     pending += [f"an actor `{_name(actor)}` ({actor['State']})" for actor in waiting]
+    pending += [
+        f"{count} task{'s' if count > 1 else ''} of {_amounts(bundle)} (no node can hold it)"
+        for bundle, count in tasks
+        if not any(
+            all(row.get(name, 0.0) >= amount for name, amount in bundle.items()) for row in resources.values()
+        )
+    ]
     dead = [
         f"`{_name(actor)}` (pid {actor.get('Pid')}): {_cause(str(actor.get('DeathCause')))}"
         for actor in actors.values()
@@ -72,6 +83,16 @@ def _name(actor: Mapping[str, Any]) -> str:
     return str(actor.get("ActorClassName") or actor.get("Name") or actor.get("ActorID"))
 
 
+def _tasks(address: str) -> List[Tuple[Mapping[str, float], int]]:
+    """What the tasks and actors that wait ask for; the autoscaler's view, which Ray 2.9 and later have."""
+    try:
+        sdk = importlib.import_module("ray.autoscaler.v2.sdk")
+        demands = sdk.get_cluster_status(address).resource_demands.ray_task_actor_demand
+        return [(row.bundle, row.count) for demand in demands for row in demand.bundles_by_count]
+    except Exception:  # noqa: BLE001 - an older Ray: the rest is told all the same
+        return []
+
+
 def main(address: str) -> int:
     ray = importlib.import_module("ray")
     state = importlib.import_module("ray._private.state")
@@ -83,7 +104,8 @@ def main(address: str) -> int:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     nodes = {row["NodeID"]: row["Resources"] for row in state.nodes() if row["Alive"]}
     actors = state.actors()
-    sys.stdout.write(json.dumps(told(actors, state.state.placement_group_table(), nodes), default=str) + "\n")
+    groups = state.state.placement_group_table()
+    sys.stdout.write(json.dumps(told(actors, groups, nodes, _tasks(address)), default=str) + "\n")
     return 0
 
 

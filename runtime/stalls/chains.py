@@ -22,6 +22,14 @@ def behind(process: Process, view: View) -> Optional[Process]:
     return end if end is not None and end is not process and waits.of(end).kind not in ON_RANKS else None
 
 
+def other_end(process: Process, view: View) -> Optional[Process]:
+    """The process at the other end of the connection that this one waits at, whatever it does."""
+    if waits.of(process).kind not in (waits.NETWORK, waits.LOOP):
+        return None
+    others = [one for one in view.last if one.threads and one is not process]
+    return _peer(process, others)
+
+
 def follow(start: Process, able: Sequence[Process]) -> Optional[Process]:
     """The process at the end of the chain; None where it comes back to itself."""
     seen: Set[Tuple[str, int]] = set()
@@ -51,7 +59,9 @@ def _waits_for(process: Process, able: Sequence[Process]) -> Optional[Process]:
         children = [
             one for one in others if one.node == process.node and one.facts.get("parent") == process.pid
         ]
-        rest = [one for one in children if waits.of(one).kind != waits.QUEUE]
+        rest = [
+            one for one in children if waits.of(one).kind != waits.QUEUE or waits.of(one).op == waits.DRAIN
+        ]
         return rest[0] if rest else None
     return None
 

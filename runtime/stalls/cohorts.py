@@ -8,7 +8,8 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from jobspec.runtime.stalls import waits
 from jobspec.runtime.stalls.flight import Front
-from jobspec.runtime.stalls.phrases import DOES
+from jobspec.runtime.stalls.phrases import phrase
+from jobspec.runtime.stalls.ras import Trouble
 from jobspec.runtime.stalls.stacks import Process
 from jobspec.runtime.stalls.waits import ON_RANKS, Wait
 
@@ -37,6 +38,7 @@ class View:
     fronts: Sequence[Front] = ()
     ray: Mapping[str, Any] = field(default_factory=dict)
     complete: bool = False  # every node of the run answered
+    ras: Sequence[Trouble] = ()  # of NCCL, the same in both samples
 
     @property
     def last(self) -> Sequence[Process]:
@@ -131,7 +133,7 @@ def busy_share(now: Process, before: Process) -> float:
 
 def does(group: Cohort) -> str:
     """What the members do, in words."""
-    text = DOES[group.wait.kind][0].format(op=group.wait.op)
+    text = phrase(group.wait)[0].format(op=group.wait.op)
     if len({one.rank or (one.node, one.pid, one.source) for one in group.members}) == 1:
         return text
     return f"are{text[2:]}" if text.startswith("is ") else re.sub(r"^(\w+)s\b", r"\1", text)

@@ -6,11 +6,12 @@ anybody, nobody is named.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Dict, List, Optional, Sequence, Set, Tuple
+from dataclasses import replace
+from typing import Dict, List, Optional, Sequence, Tuple
 
-from jobspec.runtime.stalls import waits
-from jobspec.runtime.stalls.chains import behind, follow
+from jobspec.runtime.stalls import links, ras, waits
+from jobspec.runtime.stalls.blame import Explanation, blame
+from jobspec.runtime.stalls.chains import follow
 from jobspec.runtime.stalls.cohorts import (
     SHOWN,
     Cohort,
@@ -20,32 +21,14 @@ from jobspec.runtime.stalls.cohorts import (
     does,
     frozen,
     is_service,
-    moved,
     names,
     ranks,
     role,
 )
 from jobspec.runtime.stalls.flight import Front
 from jobspec.runtime.stalls.phrases import DOES
-from jobspec.runtime.stalls.stacks import Frame, Process, Thread
-from jobspec.runtime.stalls.waits import ON_RANKS, Wait
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """The first cause of a stall as far as the dumps show it. `named` are the processes that it blames."""
-
-    kind: str
-    what: str
-    why: str = ""
-    fix: str = ""
-    blocked: bool = True
-    inferred: bool = False
-    named: Tuple[Process, ...] = ()
-    frame: Optional[Frame] = None
-    cohorts: Tuple[Cohort, ...] = ()
-    frozen: Optional[bool] = None  # whether nothing moved between the two samples; None with one
-    node: str = ""
+from jobspec.runtime.stalls.stacks import Frame, Process
+from jobspec.runtime.stalls.waits import ON_RANKS
 
 
 def explain(view: View) -> Explanation:
@@ -55,17 +38,16 @@ def explain(view: View) -> Explanation:
     unseen = [process for process in people if not process.threads and process.state not in ("T", "D")]
     groups = cohorts(process for process in people if process not in unseen)
     found = next(
-        (
-            one
-            for rule in (_stopped, _disk, _missing_rank, _by_recorder, _ray_demand, _ranks, _chain)
-            if (one := rule(view, people, groups)) is not None
-        ),
+        (one for rule in _RULES if (one := rule(view, people, groups)) is not None),
         None,
     ) or Explanation("unknown", "the dumps do not show why the run stands still", inferred=True)
     dead = [str(row) for row in view.ray.get("dead", ())]
     if dead and found.kind != "ray-actor-dead":
         told = f"Ray says that an actor is dead: {dead[0]}"
         found = replace(found, why="; ".join(part for part in (found.why, told) if part))
+    complaint = next((one for one in view.ras if one.pids & {process.pid for process in people}), None)
+    if complaint and found.kind in ("collective-all", "collective-order", "rank-differs", "unknown"):
+        found = replace(found, why="; ".join(part for part in (found.why, str(complaint)) if part))
     if unseen:
         told = f"no stack was taken of {names(unseen)}"
         found = replace(found, why="; ".join(part for part in (found.why, told) if part))
@@ -78,14 +60,29 @@ def explain(view: View) -> Explanation:
 
 def _stopped(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
     stopped = [process for process in people if process.state == "T"]
-    return _named("stopped", stopped, view) if stopped else None
+    return blame("stopped", stopped, view) if stopped else None
 
 
 def _disk(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
     before = {(process.node, process.pid) for process in view.first if process.state == "D"}
     stuck = [process for process in people if process.state == "D" and (process.node, process.pid) in before]
-    found = _named("disk", stuck, view) if stuck else None
+    found = blame("disk", stuck, view) if stuck else None
     return replace(found, inferred=not view.second) if found else None
+
+
+def _half_open(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
+    """A network that delivers nothing between processes of the run, while they wait for each other."""
+    found = links.broken(view)
+    if not found:
+        return None
+    waiting = next((group for group in groups if group.wait.kind in ON_RANKS), None)
+    met = f", while {waiting.names} {does(waiting)}{at(waiting.wait)}" if waiting else ""
+    rest = len(found) - 1
+    more = f"; so it is with {rest} further connection{'s' if rest > 1 else ''}" if rest else ""
+    fix = "look at the network between these hosts: firewall rules, a route, MTU, a cable or switch"
+    place = waiting.wait.place if waiting else None
+    node = links.common_node(found)
+    return Explanation("network-half-open", f"{found[0]}{more}{met}", "", fix, frame=place, node=node)
 
 
 def _missing_rank(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
@@ -126,7 +123,7 @@ def of_front(front: Front, named: Sequence[Process] = (), view: Optional[View] =
     asked = _have(front.waiting)
     if front.absent:
         what = f"{_have(front.absent)} not come to the collective {op}, which {asked} asked for{where}"
-        doing = _named("collective-absent", named, view) if named and view is not None else None
+        doing = blame("collective-absent", named, view) if named and view is not None else None
         if doing is not None:
             return replace(doing, what=f"{what}: {doing.what}")
         fix = "take the stack of that rank: what it does instead is the cause"
@@ -154,6 +151,24 @@ def _own(frames: Sequence[Frame]) -> Optional[Frame]:
 
 def _unseen(front: Front) -> str:
     return f"nothing is known of {ranks(front.unknown)}" if front.unknown else ""
+
+
+def _by_ras(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
+    """By NCCL's RAS: ranks that do not answer it, or that have launched less than most others."""
+    trouble = ras.first(view.ras)
+    if trouble is None:
+        return None
+    pids = {member.pid for member in trouble.missing or trouble.lagging}
+    known = [process for process in people if process.pid in pids]
+    if len(known) == len(pids):  # else pids of other nodes are the same, or the ranks are not of this run
+        told = blame("collective-absent", known, view)
+        return replace(told, what=f"{trouble}: {told.what}")
+    if known or (people and not trouble.missing):
+        return None
+    gone = bool(people) and view.complete
+    fix = f"look for the end of that process in the logs{'' if gone else ', and take its stack if it lives'}"
+    what = f"{trouble}{', and it runs on no node of the run' if gone else ''}"
+    return Explanation("rank-gone" if gone else "collective-absent", what, "", fix, inferred=True)
 
 
 def _ray_demand(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
@@ -195,7 +210,7 @@ def _ranks(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
     for waiting, others in parts:
         if waiting and others:
             odd = min(others, key=lambda group: (group.wait.kind == waits.IDLE, len(group.members)))
-            told = _named("rank-differs", odd.members, view)
+            told = blame("rank-differs", odd.members, view)
             met = f"{waiting[0].names} {does(waiting[0])}{at(waiting[0].wait)}"
             return replace(told, what=f"{told.what}, while {met}")
     for waiting, _ in parts:
@@ -215,12 +230,28 @@ def _all_wait(waiting: Sequence[Cohort]) -> Explanation:
     said = "; ".join(f"{group.names} {does(group)}{at(group.wait)}" for group in waiting[:4])
     what = f"the ranks stand in different collectives: {said}"
     fix = "make all ranks call the same collectives in the same order; look for a branch that only some take"
-    rare = waiting[-1]
-    clear = len(rare.members) < len(waiting[0].members)
+    rare = _stranger(waiting)
     return Explanation(
         "collective-order", what, "", fix, blocked=False,
-        named=rare.members if clear else (), frame=rare.wait.place,
+        named=rare.members if rare else (), frame=(rare or waiting[-1]).wait.place,
     )  # fmt: skip
+
+
+def _stranger(waiting: Sequence[Cohort]) -> Optional[Cohort]:
+    """The smallest group, where it is the only one of that size; else the only one that came there by other
+    functions than the largest group did. None where neither tells."""
+    least = len(waiting[-1].members)
+    if least == len(waiting[0].members):
+        return None
+    rare = [group for group in waiting if len(group.members) == least]
+    others = [group for group in rare if _way(group) != _way(waiting[0])]
+    return rare[0] if len(rare) == 1 else others[0] if len(others) == 1 else None
+
+
+def _way(group: Cohort) -> Tuple[str, ...]:
+    """The functions of the program by which the group came to its line."""
+    frames = group.wait.thread.frames if group.wait.thread else ()
+    return tuple(frame.function for frame in frames if not waits.is_library(frame))
 
 
 def _chain(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
@@ -241,7 +272,7 @@ def _chain(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
     best = cohorts(firm)
     if len(best) > 1 and len({role(one) for one in firm}) > 1:
         return _several(best, view)
-    found = _named("waits", best[-1].members, view)
+    found = blame("waits", best[-1].members, view)
     waiting = [one for one in able if one not in firm]
     if waiting:
         first = Cohort(waits.of(waiting[0]), (waiting[0],))
@@ -258,7 +289,7 @@ def _all_on_ray(able: Sequence[Process]) -> Optional[Explanation]:
     said = "; ".join(
         f"{group.names} {does(group)}{at(group.wait)}" for group in cohorts(actors or waiting)[:4]
     )
-    what = f"{said}, and no process of the run computes one"
+    what = f"{said}, and no process of the run is seen to work on it"
     place = waits.of((actors or waiting)[0]).place
     if len(actors) < 2:
         fix = DOES[waits.RAY][1]
@@ -273,85 +304,6 @@ def _several(best: Sequence[Cohort], view: View) -> Explanation:
     return Explanation("several", what, "", "look at their stacks", inferred=True, frame=best[0].wait.place)
 
 
-# What one process does, for people.
-
-
-def _named(kind: str, members: Sequence[Process], view: Optional[View]) -> Explanation:
-    """Blame `members`, with what the first of them does."""
-    wait = waits.of(members[0])
-    lock = _lock(members[0], wait)
-    if lock is not None:
-        return replace(lock, named=tuple(members))
-    wait = _inner_thread(members[0], wait)
-    group = Cohort(wait, tuple(members))
-    busy = view is not None and all(moved(process, view) for process in members)
-    _, fix, blocked = DOES[wait.kind]
-    moves = busy and wait.kind not in (waits.STOPPED, waits.BUSY)
-    doing = "moves: it is late, or works without end" if moves else does(group)
-    on = f" on {wait.op}" if wait.op and wait.kind in (waits.PIPE, waits.NETWORK, waits.FILE_LOCK) else ""
-    what = f"{group.names} {doing}{on}{at(wait)}"
-    why = "" if wait.sure else "inferred from its stack: no frame says what it waits for"
-    told = wait.kind if wait.kind != waits.OTHER else kind
-    mine = Explanation(told, what, why, fix, blocked, not wait.sure, tuple(members), wait.place)
-    deeper = behind(members[0], view) if view is not None and not moves else None
-    if deeper is None or view is None:
-        return mine
-    theirs = _named(kind, [deeper], replace(view, first=(), second=()))
-    return replace(theirs, what=f"{what}; behind it {theirs.what}", named=tuple(members))
-
-
-def _inner_thread(process: Process, wait: Wait) -> Wait:
-    """Where the working thread waits for another thread: what that one does."""
-    if wait.kind not in (waits.JOIN, waits.FUTURE, waits.QUEUE, waits.LOCK):
-        return wait
-    others = [
-        told
-        for thread in process.threads
-        if thread is not wait.thread and waits.own_frame(thread) is not None
-        for told in [waits.of_thread(process, thread)]
-        if told.kind not in (waits.QUEUE, waits.LOOP, waits.IDLE, waits.LOCK)
-    ]
-    return replace(others[0], sure=False) if len(others) == 1 else wait
-
-
-def _lock(process: Process, wait: Wait) -> Optional[Explanation]:
-    """Threads that wait for locks which others of them hold, by the lines of the program."""
-    wanted = {id(thread): name for thread in process.threads if (name := _wants(thread))}
-    if not wanted:
-        return None
-    threads = [thread for thread in process.threads if id(thread) in wanted]
-    for thread in threads:
-        name = wanted[id(thread)]
-        owner = next(
-            (other for other in process.threads if other is not thread and name in _holds(other)), None
-        )
-        if owner is None and name in _holds(thread):
-            owner = thread
-        if owner is None:
-            continue
-        mine, other = waits.own_frame(thread), waits.own_frame(owner)
-        base = f"in {process.name} {thread.label} waits for `{name}` at {mine}"
-        fix = DOES[waits.LOCK][1]
-        inferred = "inferred from the lines of the program: names of locks, not the locks themselves"
-        if owner is thread:
-            what = f"{base}, and holds it itself"
-        elif id(owner) in wanted and wanted[id(owner)] in _holds(thread):
-            what = f"{base}, which {owner.label} holds; that one waits for `{wanted[id(owner)]}` at {other}"
-        else:
-            what = f"{base}, which {owner.label} holds at {other}"
-        frame = mine if owner is thread or id(owner) in wanted else other
-        return Explanation("lock", what, inferred, fix, False, True, (process,), frame)
-    return None
-
-
-def _wants(thread: Thread) -> str:
-    """The lock that the thread waits for, by the line at which it stands."""
-    frame = thread.frames[0] if thread.frames else None
-    if frame is None or thread.busy:
-        return ""
-    inner = frame if not waits.is_library(frame) else None
-    return waits.wanted_lock(inner.text) if inner is not None else ""
-
-
-def _holds(thread: Thread) -> Set[str]:
-    return {name for frame in thread.frames for name in frame.held}
+_RULES = (
+    _stopped, _disk, _half_open, _missing_rank, _by_recorder, _by_ras, _ray_demand, _ranks, _chain,
+)  # fmt: skip

@@ -301,7 +301,7 @@ def _kinds(here: Mapping[int, Op]) -> List[Tuple[str, Tuple[int, ...]]]:
 
 _LAST = re.compile(
     r"\[PG ID (?P<id>\S+) PG GUID (?P<group>[^\]]*?) Rank (?P<rank>\d+)\]"
-    r".*?last enqueued (?:NCCL )?work: (?P<enqueued>-?\d+)"
+    r".*?[Ll]ast enqueued (?:NCCL )?work: (?P<enqueued>-?\d+)"
     r".*?last completed (?:NCCL )?work: (?P<completed>-?\d+)"
 )
 _WORK = re.compile(
@@ -325,9 +325,9 @@ def from_watchdog(lines: Sequence[str]) -> List[Front]:
     for group, ranks in last.items():
         number = min(completed for _, completed in ranks.values()) + 1
         absent = tuple(sorted(rank for rank, (enqueued, _) in ranks.items() if enqueued < number))
-        waiting = tuple(sorted(set(ranks) - set(absent)))
         asked = {rank: text for rank, (at, text) in ops.items() if at == number and rank in ranks}
         usual = max(set(asked.values()), key=list(asked.values()).count) if asked else "?"
         other = tuple((rank, text) for rank, text in sorted(asked.items()) if text != usual)
+        waiting = tuple(sorted(set(ranks) - set(absent) - {rank for rank, _ in other}))
         fronts_found.append(Front(group, number, usual, "", waiting, absent, other, ()))
     return fronts_found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Dict, Tuple
 
 from jobspec.runtime.stalls import waits
+from jobspec.runtime.stalls.waits import Wait
 
 # kind -> (what such a process does, advice, whether the cause lies outside of what is tested)
 DOES: Dict[str, Tuple[str, str, bool]] = {
@@ -79,8 +80,8 @@ DOES: Dict[str, Tuple[str, str, bool]] = {
     ),
     waits.SLEEP: ("sleeps", "see what it waits for in that loop, and give it a time limit", True),
     waits.DISK: (
-        "is stuck in the kernel (state D, `{op}`)",
-        "look at the file system of that node: its server, its mount, the kernel's log",
+        "is stuck in the kernel ({op})",
+        "look at that file system: its server, its mount on that node, the kernel's log",
         True,
     ),
     waits.STOPPED: (
@@ -95,3 +96,21 @@ DOES: Dict[str, Tuple[str, str, bool]] = {
     ),
     waits.OTHER: ("stands", "look at its stack", True),
 }
+# (kind, op) of waits that have words of their own
+SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
+    (waits.QUEUE, waits.DRAIN): (
+        "cannot end, since nobody empties its multiprocessing queue, whose rest does not fit into the pipe",
+        "take everything from the queue before you join the process",
+        False,
+    ),
+    (waits.NETWORK, waits.STORE): (
+        "waits for a key in a store of torch.distributed",
+        "see which rank should set that key",
+        True,
+    ),
+}
+
+
+def phrase(wait: Wait) -> Tuple[str, str, bool]:
+    """What the wait is, advice, and whether the cause lies outside of what is tested."""
+    return SPECIAL.get((wait.kind, wait.op)) or DOES[wait.kind]

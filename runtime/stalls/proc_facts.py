@@ -14,27 +14,37 @@ import socket
 import struct
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Tuple
 
 TICKS = os.sysconf("SC_CLK_TCK")
 MAX_FDS, MAX_SOCKETS, MAX_THREADS = 4096, 48, 64
 COMMAND_CHARS = 300
 _X86 = {
-    0: "read", 1: "write", 2: "open", 7: "poll", 19: "readv", 23: "select", 34: "pause", 35: "nanosleep",
+    0: "read", 1: "write", 2: "open", 7: "poll", 17: "pread64", 18: "pwrite64", 19: "readv",
+    23: "select", 34: "pause", 35: "nanosleep",
     42: "connect", 43: "accept", 44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4",
-    72: "fcntl", 73: "flock", 74: "fsync", 202: "futex", 230: "clock_nanosleep", 232: "epoll_wait",
+    72: "fcntl", 73: "flock", 74: "fsync", 75: "fdatasync", 202: "futex",
+    230: "clock_nanosleep", 232: "epoll_wait",
     247: "waitid", 257: "openat", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait", 288: "accept4",
 }  # fmt: skip
 _ARM = {
     22: "epoll_pwait", 25: "fcntl", 32: "flock", 56: "openat", 63: "read", 64: "write", 65: "readv",
-    72: "pselect6", 73: "ppoll", 82: "fsync", 95: "waitid", 98: "futex", 101: "nanosleep",
+    67: "pread64", 68: "pwrite64",
+    72: "pselect6", 73: "ppoll", 82: "fsync", 83: "fdatasync", 95: "waitid", 98: "futex", 101: "nanosleep",
     115: "clock_nanosleep", 202: "accept", 203: "connect", 206: "sendto", 207: "recvfrom", 211: "sendmsg",
     212: "recvmsg", 242: "accept4", 260: "wait4",
 }  # fmt: skip
 _CALLS = {"x86_64": _X86, "aarch64": _ARM}.get(platform.machine(), {})
 _ON_FD = frozenset(
     ("read", "write", "readv", "sendto", "recvfrom", "sendmsg", "recvmsg", "connect", "accept", "accept4",
-     "flock", "fcntl", "fsync")
+     "flock", "fcntl", "fsync", "fdatasync", "pread64", "pwrite64")
+)  # fmt: skip
+# Where the kernel waits for a file system's server -> that file system. Sources: Linux's fs/fuse/dev.c,
+# net/sunrpc/sched.c, fs/nfs, fs/ceph/mds_client.c; Lustre's ptlrpc and llite.
+_FILE_SYSTEMS = (
+    ("request_wait_answer", "FUSE"), ("fuse_", "FUSE"), ("rpc_wait_bit", "NFS"), ("nfs", "NFS"),
+    ("ptlrpc_", "Lustre"), ("ldlm_", "Lustre"), ("cl_sync_io", "Lustre"), ("ll_", "Lustre"),
+    ("ceph_", "Ceph"),
 )  # fmt: skip
 _STATES = {"01": "ESTABLISHED", "02": "SYN_SENT", "08": "CLOSE_WAIT", "0A": "LISTEN"}
 _PIPE = re.compile(
@@ -45,33 +55,46 @@ _SECRET = re.compile(
     r"|(://[^/\s:@]*:)[^/\s@]+(?=@)"
 )
 _WORLD = {"RANK": "rank", "WORLD_SIZE": "world"}
-Sockets = Dict[str, Tuple[str, str, str, int, int]]
+RETRANSMITS = "01"  # the timer that runs; include/net/tcp.h
+Sockets = Dict[str, Tuple[str, str, str, int, int, int]]
 
 
 def stat(pid: int) -> Tuple[str, int, float]:
     """(state, parent, CPU seconds). Raises: OSError, IndexError, ValueError for one that is gone."""
-    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    fields = _stat(pid)
     return fields[0].decode(), int(fields[1]), (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def _stat(pid: int) -> List[bytes]:
+    """The fields of proc(5) from the third on."""
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
 
 
 def is_python(pid: int) -> bool:
     return Path(_link(f"/proc/{pid}/exe")).name.startswith("python")
 
 
-def gather(pid: int, sockets: Sockets) -> Dict[str, Any]:
+def gather(pid: int, networks: Networks) -> Dict[str, Any]:
     """All that is told of one process; empty when it is gone."""
     try:
         state, parent, cpu = stat(pid)
+        began = int(_stat(pid)[19])
     except (OSError, IndexError, ValueError):
         return {}
-    facts: Dict[str, Any] = {"state": state, "parent": parent, "cpu_s": cpu, "time": time.time()}
+    facts: Dict[str, Any] = {
+        "state": state,
+        "parent": parent,
+        "cpu_s": cpu,
+        "time": time.time(),
+        "began": began,
+    }
     facts["wchan"] = _text(f"/proc/{pid}/wchan")
     stuck = [name for name in _threads(pid) if _thread_state(pid, name) == "D"]
     if state != "D" and str(pid) not in stuck:  # these files hang with such a process
         if not stuck:
             facts["command"] = command(pid)
             facts.update(_ranks(pid))
-        descriptors = dict(_descriptors(pid))
+        descriptors, sockets = dict(_descriptors(pid)), networks.of(pid)
         facts["sockets"] = [
             list(sockets[inode]) for inode in _socket_inodes(descriptors) if inode in sockets
         ][:MAX_SOCKETS]
@@ -121,6 +144,10 @@ def _call(pid: int, thread: str, descriptors: Dict[int, str], sockets: Sockets) 
         return words[0] if words else ""
     name = _CALLS.get(int(words[0]), "") if words[0].lstrip("-").isdecimal() else ""
     where = _text(f"/proc/{pid}/task/{thread}/wchan")
+    if name not in _ON_FD and (
+        kind := next((kind for mark, kind in _FILE_SYSTEMS if where.startswith(mark)), "")
+    ):
+        return f"{name or 'call'} in {where} of {kind}"
     if where in ("wait_for_partner", "fifo_open"):
         return "open of FIFO"
     if name not in _ON_FD or len(words) < 2:
@@ -131,7 +158,18 @@ def _call(pid: int, thread: str, descriptors: Dict[int, str], sockets: Sockets) 
         return f"{name} on socket" + (f" {row[0]} -> {row[1]} {row[2]}" if row else "")
     if target.startswith("pipe:[") or "pipe" in where:
         return f"{name} on pipe" if target.startswith("pipe:[") else f"{name} on FIFO {target}"
-    return f"{name} on {target}" if target else name
+    return f"{name} on {target}{_file_system(pid, target)}" if target else name
+
+
+def _file_system(pid: int, path: str) -> str:
+    """` of fuse.sshfs`: the file system of the path, by the longest mount point; no file is touched."""
+    best, kind = "", ""
+    for line in _text(f"/proc/{pid}/mountinfo").splitlines() if path.startswith("/") else ():
+        left, _, right = line.partition(" - ")
+        point = left.split()[4]
+        if (path + "/").startswith(point.rstrip("/") + "/") and len(point) >= len(best):
+            best, kind = point, right.split()[0]
+    return f" of {kind}" if kind else ""
 
 
 def _descriptors(pid: int) -> Iterator[Tuple[int, str]]:
@@ -144,17 +182,44 @@ def _socket_inodes(descriptors: Dict[int, str]) -> List[str]:
     return [target[8:-1] for target in descriptors.values() if target.startswith("socket:[")]
 
 
-def socket_table() -> Sockets:
-    """inode -> (own address, the other's, state, bytes that the peer has not taken, bytes not yet read)."""
+class Networks:
+    """The sockets of each network namespace, read once: a container may have one of its own."""
+
+    def __init__(self) -> None:
+        self._tables: Dict[str, Sockets] = {}
+
+    def of(self, pid: int) -> Sockets:
+        name = _link(f"/proc/{pid}/ns/net")
+        if name not in self._tables:
+            self._tables[name] = socket_table(pid)
+        return self._tables[name]
+
+
+def listens(pids: Iterable[int], port: int) -> bool:
+    """Whether one of the processes listens on the port."""
+    networks = Networks()
+    for pid in pids:
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            inodes = _socket_inodes(dict(_descriptors(pid))) if stat(pid)[0] != "D" else []
+            rows = (networks.of(pid).get(inode) for inode in inodes)
+            if any(row and row[2] == "LISTEN" and row[0].endswith(f":{port}") for row in rows):
+                return True
+    return False
+
+
+def socket_table(pid: int) -> Sockets:
+    """inode -> (own address, the other's, state, bytes that its host has not acknowledged, bytes not yet
+    read, how often those were sent again)."""
     table: Sockets = {}
     for family in ("tcp", "tcp6"):
-        for line in _text(f"/proc/net/{family}").splitlines()[1:]:
+        for line in _text(f"/proc/{pid}/net/{family}").splitlines()[1:]:
             fields = line.split()
             if len(fields) > 9:
                 sent, received = (int(part, 16) for part in fields[4].split(":"))
                 state = _STATES.get(fields[3], fields[3])
                 far = "" if state == "LISTEN" else _address(fields[2])
-                table[fields[9]] = (_address(fields[1]), far, state, sent, received)
+                again = int(fields[6], 16) if fields[5].startswith(RETRANSMITS) else 0
+                table[fields[9]] = (_address(fields[1]), far, state, sent, received, again)
     return table
 
 

@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 MAX_THREADS, MAX_FRAMES = 512, 256  # of one process, of one thread: a text may be anybody's
 MAX_LINE = 4000
 MAIN = "MainThread"
+TASK = "task "
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,11 @@ class Thread:
     frames: Tuple[Frame, ...] = ()
     number: int = 0
     busy: Optional[bool] = None
+
+    @property
+    def is_task(self) -> bool:
+        """Whether it is a coroutine: such stand beside the threads, before them."""
+        return self.name.startswith(TASK)
 
     @property
     def label(self) -> str:
@@ -76,7 +82,15 @@ class Process:
         if self.rank:
             return f"rank {self.rank}{node}" + (f", pid {self.pid}" if self.pid else "")
         of_rank = f" (started by rank {self.facts['of_rank']})" if self.facts.get("of_rank") else ""
-        return f"pid {self.pid}{node}{of_rank}" if self.pid else self.source or "the process"
+        program = f" (`{self.program}`)" if self.program else ""
+        return f"pid {self.pid}{program}{node}{of_rank}" if self.pid else self.source or "the process"
+
+    @property
+    def program(self) -> str:
+        """What else than Python it is, such as `raylet` or `ray::Engine.generate`."""
+        first = self.command.split(" ", 1)[0]
+        name = first if first.startswith("ray::") else first.rsplit("/", 1)[-1]
+        return "" if name.startswith("python") else name
 
 
 _LABEL = re.compile(r"^\s*(\d+|[A-Za-z][\w.-]*): (?=Process \d|Python v\d|Thread |    |\s*$)")

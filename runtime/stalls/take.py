@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from jobspec.runtime.base import procs
-from jobspec.runtime.stalls import proc_facts, stacks
-from jobspec.runtime.stalls.hook import NAME, SIGNAL_ABOVE_MIN
+from jobspec.runtime.stalls import proc_facts, stacks, waits
+from jobspec.runtime.stalls.hook import NAME, SIGNAL_ABOVE_MIN, TASKS_ABOVE_MIN
 from jobspec.runtime.stalls.source import Sources
 from jobspec.runtime.stalls.stacks import Process
 
@@ -81,8 +81,8 @@ def of_job(job: str) -> List[int]:
 
 def take(pids: Sequence[int], node: str, py_spy: str) -> Taken:
     """One sample of the processes."""
-    sockets = proc_facts.socket_table()
-    known = {pid: proc_facts.gather(pid, sockets) for pid in pids if pid != os.getpid()}
+    networks = proc_facts.Networks()
+    known = {pid: proc_facts.gather(pid, networks) for pid in pids if pid != os.getpid()}
     wanted = [pid for pid, facts in known.items() if facts and _is_wanted(pid, facts)][:MAX_PROCESSES]
     notes: Dict[str, int] = {}
     end = time.monotonic() + TAKE_S
@@ -108,14 +108,24 @@ def _one(pid: int, facts: Mapping[str, Any], py_spy: str, notes: Dict[str, int],
         text, problem = _by_py_spy(pid, py_spy, stopped=facts["state"] == "T")
         read = stacks.read(text)
         if read and read[0].threads:
-            return read[0]
+            return _with_tasks(read[0], facts["state"])
     if facts["state"] in ("T", "D"):
         return Process(pid)  # a signal would not reach it now
     read = stacks.read(by_signal(pid))
     if problem:
         way = "by faulthandler instead" if read else "and it has not registered faulthandler: no stack"
         notes[f"{problem}; {way}"] = notes.get(f"{problem}; {way}", 0) + 1
-    return replace(read[0], pid=pid) if read else Process(pid)
+    return _with_tasks(replace(read[0], pid=pid), facts["state"]) if read else Process(pid)
+
+
+def _with_tasks(process: Process, state: str) -> Process:
+    """The process with its coroutines before its threads, where one of these runs an event loop."""
+    if state == "T" or not any(waits.runs_loop(thread) for thread in process.threads):
+        return process
+    text = by_signal(process.pid, TASKS_ABOVE_MIN)
+    read = stacks.read(f"Process {process.pid}: tasks\n{text}")
+    tasks = tuple(thread for one in read for thread in one.threads if thread.is_task)
+    return replace(process, threads=(*tasks, *process.threads))
 
 
 def _by_py_spy(pid: int, program: str, *, stopped: bool) -> Tuple[str, str]:
@@ -153,9 +163,9 @@ def _let_go(pid: int) -> None:
             os.kill(pid, signal.SIGCONT)
 
 
-def by_signal(pid: int) -> str:
+def by_signal(pid: int, above_min: int = SIGNAL_ABOVE_MIN) -> str:
     """What faulthandler of the process writes; empty where it has not registered for the signal."""
-    number = signal.SIGRTMIN + SIGNAL_ABOVE_MIN
+    number = signal.SIGRTMIN + above_min
     file = _memory_file(pid)
     if not file or not _catches(pid, number):
         return ""
@@ -214,8 +224,23 @@ def _own_ranks(known: Dict[int, Dict[str, Any]]) -> None:
         parent = facts.get("parent", 0)
         if facts.get("world") == "1":
             facts.pop("rank", None)
-        elif facts.get("rank") and ranks.get(parent) == facts["rank"] and proc_facts.is_python(parent):
-            facts["of_rank"] = facts.pop("rank")
+        elif facts.get("rank"):
+            child = ranks.get(parent) == facts["rank"] and proc_facts.is_python(parent)
+            if child or _is_orphan(facts, known):
+                facts["of_rank"] = facts.pop("rank")
+
+
+def _is_orphan(facts: Mapping[str, Any], known: Mapping[int, Mapping[str, Any]]) -> bool:
+    """Whether an older process has the same rank and command: of such a fork the parent has ended.
+
+    Ray's workers may have the same ones by right, in several groups.
+    """
+    same = (facts["rank"], facts.get("command", ""))
+    return not str(same[1]).startswith("ray::") and any(
+        (one.get("rank") or one.get("of_rank"), one.get("command", "")) == same
+        and one.get("began", 0) < facts.get("began", 0)
+        for one in known.values()
+    )
 
 
 def _dead_children(known: Mapping[int, Mapping[str, Any]], wanted: Sequence[int], node: str) -> List[Process]:

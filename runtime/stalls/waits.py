@@ -8,15 +8,16 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import dataclass
-from typing import Iterator, Optional, Pattern, Tuple
+from typing import Iterator, List, Optional, Pattern, Tuple
 
 from jobspec.runtime.stalls.stacks import Frame, Process, Thread
 
 COLLECTIVE, RENDEZVOUS, DEVICE = "collective", "rendezvous", "device"
 RAY, PLACEMENT, IDLE, LOOP = "ray", "placement", "idle", "event-loop"
-LOADER, QUEUE, CHILD, JOIN, FUTURE, NETWORK = "loader", "queue", "subprocess", "thread", "future", "network"
+LOADER, QUEUE, CHILD, JOIN, FUTURE, NETWORK = "loader", "queue", "subprocess", "join", "future", "network"
 LOCK, FILE_LOCK, BATON, PIPE, SLEEP = "lock", "file-lock", "baton", "pipe", "sleep"
 DISK, STOPPED, BUSY, OTHER = "disk", "stopped", "busy", "other"
+DRAIN, STORE = "drain", "store"  # `op` of a queue and of the network: what is waited for there
 ON_RANKS = frozenset({COLLECTIVE, RENDEZVOUS, DEVICE})  # these wait for other ranks
 
 _OPS = (
@@ -39,6 +40,7 @@ _RULES: Tuple[Tuple[str, Pattern[str], Pattern[str]], ...] = tuple(
         (FILE_LOCK, r"filelock/\w+\.py", r"acquire|_acquire"),
         (CHILD, r"subprocess\.py|multiprocessing/popen_\w+\.py",
          r"wait|_wait|_try_wait|communicate|poll|_communicate"),
+        (IDLE, r"socket\.py", r"accept"),
         (QUEUE, r"queue\.py|multiprocessing/(?:queues|connection|pool)\.py",
          r"get|put|recv\w*|_recv\w*|wait|poll"),
         (FUTURE, r"concurrent/futures/\w+\.py", r"result|wait|as_completed"),
@@ -51,6 +53,16 @@ _RULES: Tuple[Tuple[str, Pattern[str], Pattern[str]], ...] = tuple(
         (NETWORK, r"zmq/\S+", r"recv\w*|send\w*|poll"),
     )
 )  # fmt: skip
+_TASK_RULES = tuple(
+    (kind, re.compile(rf"(?:^|/)(?:{file})"), frozenset(functions))
+    for kind, file, functions in (
+        (SLEEP, r"asyncio/tasks\.py", ("sleep",)),
+        (QUEUE, r"asyncio/queues\.py", ("get", "put", "join")),
+        (NETWORK, r"asyncio/streams\.py|aiohttp/client|httpcore/|httpx/|websockets/", ()),
+    )
+)
+# Frames of asyncio in which a coroutine waits for others.
+_GATHERS = re.compile(r"asyncio/(?:tasks\.py:(?:_wait|wait_for)|taskgroups\.py:\w+)$")
 # Whose frames say how something is waited for; every other package's frame says what is done.
 _LIBRARIES = frozenset(
     ("torch", "ray", "numpy", "zmq", "grpc", "aiohttp", "httpx", "httpcore", "anyio", "requests", "urllib3",
@@ -67,6 +79,7 @@ _LOCK_TEXT = re.compile(r"^(?:async )?with (.+?):|^(?:\w+ = )?([\w.\[\]]+)\.acqu
 _LOCKISH = re.compile(r"(?i)lock|mutex|sem|guard|cond\b")
 _WORK_WAIT = re.compile(r"\b(?:work|handle|req|request|h|w)\w*\.wait\(")
 _SYNC = re.compile(r"\.(?:item|tolist|cpu|numpy)\(\)|\.synchronize\(\)")
+_STORE = re.compile(r"store\w*\.(?:wait|get|multi_get)\(")
 _DIST = re.compile(rf"\b(?:dist|distributed|c10d)\.({_OPS})\(")
 _NATIVE: Tuple[Tuple[Pattern[str], str], ...] = (
     (re.compile(r"nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Send|Recv|GroupEnd)"), COLLECTIVE),
@@ -82,7 +95,10 @@ _IDLE = re.compile(
 )
 _CALLS: Tuple[Tuple[Pattern[str], str], ...] = (
     (re.compile(r"^\w+ on (?:FIFO|pipe)|^open of FIFO"), PIPE),
-    (re.compile(r"^\w+ on socket|^(?:connect|accept)"), NETWORK),
+    (re.compile(r"^accept"), IDLE),
+    (re.compile(r"^\w+ on socket|^connect"), NETWORK),
+    (re.compile(r"^(?:p?read|p?write|f\w*sync|getdents)\w* on /(?!dev/)"), DISK),
+    (re.compile(r"^\w+ in \w+ of \w+$"), DISK),
     (re.compile(r"^(?:wait4|waitid)"), CHILD),
     (re.compile(r"^flock|^fcntl"), FILE_LOCK),
     (re.compile(r"^(?:clock_)?nanosleep|^clock_nanosleep"), SLEEP),
@@ -153,7 +169,8 @@ def _of(process: Process) -> Wait:
     if process.state == "T":
         return Wait(STOPPED, own_frame(thread) if thread else None, thread)
     if process.state == "D":
-        return Wait(DISK, own_frame(thread) if thread else None, thread, str(process.facts.get("wchan", "")))
+        told = f"state D, `{process.facts.get('wchan', '')}`"
+        return Wait(DISK, own_frame(thread) if thread else None, thread, told)
     return of_thread(process, thread) if thread is not None else Wait(OTHER, None, None, sure=False)
 
 
@@ -161,6 +178,10 @@ def of_thread(process: Process, thread: Thread) -> Wait:
     place = own_frame(thread)
     if place is None and _is_idle(thread):
         return Wait(IDLE, None, thread)
+    if thread.is_task:
+        return Wait(_of_task(thread), place, thread)
+    if _drains(process, thread):
+        return Wait(QUEUE, place, thread, DRAIN)
     told = _by_frames(thread, place) or _by_native(thread, place)
     if told is not None:
         return told
@@ -177,9 +198,11 @@ def of_thread(process: Process, thread: Thread) -> Wait:
         return Wait(LOCK, place, thread, name, sure=False)
     if thread.busy or call == "running":
         return Wait(BUSY, place, thread)
+    if _STORE.search(text):
+        return Wait(NETWORK, place, thread, STORE, sure=False)
     for pattern, kind in _CALLS:
         if place is not None and pattern.search(call):
-            on = call.partition(" on ")[2].replace("FIFO ", "")
+            on = call if kind == DISK else call.partition(" on ")[2].replace("FIFO ", "")
             return Wait(kind, place, thread, "" if kind == LOCK else on, sure=kind != LOCK)
     return Wait(OTHER, place, thread, sure=False)
 
@@ -215,6 +238,50 @@ def _inner(thread: Thread, place: Optional[Frame]) -> Iterator[Frame]:
 def _is_idle(thread: Thread) -> bool:
     """A worker of Ray or of a pool that has nothing to do, or one of a data loader."""
     return any(_IDLE.search(f"{frame.file}:{frame.function}") for frame in thread.frames)
+
+
+def runs_loop(thread: Thread) -> bool:
+    """Whether the thread runs an event loop."""
+    return any(
+        kind == LOOP and file.search(frame.file) for frame in thread.frames for kind, file, _ in _RULES
+    )
+
+
+def _of_task(thread: Thread) -> str:
+    """What a coroutine waits for; by the outermost frame of a library that tells."""
+    found = LOOP
+    for frame in _inner(thread, own_frame(thread)):
+        for kind, file, functions in _TASK_RULES:
+            if file.search(frame.file) and (not functions or frame.function in functions):
+                found = kind
+    return found
+
+
+def coroutines(process: Process) -> List[Wait]:
+    """The coroutines that wait for no other one, one of each place; those that sleep only where all do."""
+    found = {
+        told.key: told
+        for thread in process.threads
+        if thread.is_task and own_frame(thread) is not None and not _gathers(thread)
+        for told in [of_thread(process, thread)]
+    }
+    told = list(found.values())
+    return [one for one in told if one.kind != SLEEP] or told
+
+
+def _gathers(thread: Thread) -> bool:
+    inner = thread.frames[0]
+    return _GATHERS.search(f"{inner.file}:{inner.function}") is not None
+
+
+def _drains(process: Process, thread: Thread) -> bool:
+    """Whether the thread only waits for a queue's feeder, whose rest does not fit into the pipe."""
+    ends = any(frame.function.endswith(("_finalize_join", "join_thread")) for frame in thread.frames)
+    return ends and any(
+        frame.function.rsplit(".", 1)[-1] == "_feed" and frame.file.endswith("multiprocessing/queues.py")
+        for other in process.threads
+        for frame in other.frames
+    )
 
 
 def wanted_lock(text: str) -> str:

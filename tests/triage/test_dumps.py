@@ -53,3 +53,11 @@ def test_a_pickle_with_code_in_it_is_refused(tmp_path: Path, capsys: pytest.Capt
     told = capsys.readouterr()
     assert "no known cause found" in told.out
     assert "which a flight recorder's dump never does" in told.err
+
+
+def test_ras_text_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "slurm-1.out"
+    log.write_text("step 3\n" + (DUMPS / "ras" / "skip.txt").read_text())
+    found = triage(capsys, log)[0]
+    assert (found["signature"], found["verdict"]) == ("stall.collective-absent", "Blocked")
+    assert "rank 1 (process 950 on 192.0.2.2) has launched 3 operations AllReduce" in str(found["title"])

@@ -8,6 +8,7 @@ from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
 from jobspec.evidence.deliverables import not_found
+from jobspec.evidence.lost_answers import most
 from jobspec.frameworks.shared.answer import unseen
 from jobspec.metrics.finite import all_finite, first_not_finite
 from jobspec.metrics.learning_signal import MIN_POINTS, Direction, Signal, assess
@@ -66,6 +67,10 @@ def learning_deliverable(evidence: Evidence) -> Deliverable:
         return Deliverable(LEARNING, Status.FAIL, (row_item(fatal[0].row), *ends), "; ".join(reasons))
     held_out = held_out_rise(evidence.metrics, but=expected.metric)
     shown_elsewhere = signal.unclear and len(rows) >= MIN_POINTS and held_out
+    if gone := most(evidence.lost):
+        reasons.insert(0, f"{gone}: the reward is not that of the run")
+        item = EvidenceItem(gone.file, gone.line, gone.text)
+        return Deliverable(LEARNING, Status.BLOCKED, (item, *ends), "; ".join(reasons))
     if signal.moved or shown_elsewhere:
         reasons += filter(None, (held_out, signal.limitation()))
         return Deliverable(LEARNING, Status.PASS, ends, "; ".join(reasons))

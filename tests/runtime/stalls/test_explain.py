@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.runtime.stalls import cohorts, explain, stacks, waits
+from jobspec.runtime.stalls import blame, cohorts, explain, stacks, waits
 from jobspec.runtime.stalls.cohorts import View
 from jobspec.runtime.stalls.stacks import Frame, Process, Thread
 
 DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls"
 
 
-def of(folder: str) -> explain.Explanation:
+def of(folder: str) -> blame.Explanation:
     files = sorted((DUMPS / folder).glob("*.txt"))
     return explain.explain(View([one for file in files for one in stacks.read(file.read_text(), file.name)]))
 
@@ -134,3 +134,67 @@ def test_nothing_to_say() -> None:
 
 def test_spans() -> None:
     assert cohorts.spans([0, 1, 2, 5, 7, 8]) == "0-2, 5, 7-8"
+
+
+def test_a_network_over_which_nothing_arrives() -> None:
+    """Three nodes; whatever goes to the third is sent again and again."""
+    near, far, third = "10.0.0.1:43015", "10.0.0.3:39790", "10.0.0.2:41000"
+    rows = {
+        1: [[near, far, "ESTABLISHED", 65824, 0, 6]],
+        2: [[third, "10.0.0.3:39791", "ESTABLISHED", 10, 0, 5]],
+        3: [[far, near, "ESTABLISHED", 0, 0, 0], ["10.0.0.3:39791", third, "ESTABLISHED", 0, 0, 0]],
+    }
+    every = [
+        replace(process(pid, *REDUCE, rank=str(pid), sockets=sockets), node=f"n{pid}")
+        for pid, sockets in rows.items()
+    ]
+    found = explain.explain(View(every))
+    assert (found.kind, found.node, found.named, found.blocked) == ("network-half-open", "n3", (), True)
+    assert found.what.startswith(
+        f"65824 bytes from rank 1 on `n1`, pid 1 ({near}) do not arrive at the host of rank 3 on `n3`, pid 3"
+        f" ({far}): sent 6 times again, they were not acknowledged; so it is with 1 further connection"
+    )
+    two = explain.explain(View([every[0], every[2]]))
+    assert (two.kind, two.node) == ("network-half-open", "")  # either may be cut off
+    lost_once = replace(every[0], facts={"sockets": [[near, far, "ESTABLISHED", 9, 0, 1]]})
+    assert explain.explain(View([lost_once, every[2]])).kind == "collective-all"
+
+
+def test_of_several_single_ranks_the_one_that_came_another_way() -> None:
+    def at(pid: int, line: int, way: str, op: str = "all_reduce") -> Process:
+        return process(pid, Frame(op, REDUCE[0].file, 9), Frame(way, "/r/train.py", line), rank=str(pid))
+
+    every = [at(0, 20, "sync", "broadcast"), at(1, 21, "sync"), at(2, 26, "norm"), at(3, 21, "sync")]
+    found = explain.explain(View(every))
+    assert (found.kind, [one.rank for one in found.named]) == ("collective-order", ["2"])
+    same = [at(0, 20, "sync", "broadcast"), at(1, 21, "sync"), at(2, 26, "sync"), at(3, 21, "sync")]
+    assert explain.explain(View(same)).named == ()
+
+
+def test_a_read_that_its_file_system_does_not_answer() -> None:
+    call = {"9": "read on /mnt/shard.bin of fuse.s3fs"}
+    reader = process(9, Frame("load", "/r/data.py", 3, "file.read()"), rank="1", calls=call)
+    found = explain.explain(View([process(1, *REDUCE, rank="0"), reader]))
+    assert (found.kind, found.blocked, found.inferred) == ("disk", True, False)
+    assert "is stuck in the kernel (read on /mnt/shard.bin of fuse.s3fs) at load" in found.what
+
+
+def test_an_open_that_its_file_system_does_not_answer() -> None:
+    calls = {"9": "openat in request_wait_answer of FUSE"}
+    opener = process(9, Frame("load", "/r/data.py", 3, "with open(path) as file:"), rank="1", calls=calls)
+    found = explain.explain(View([process(1, *REDUCE, rank="0"), opener]))
+    assert (found.kind, [one.rank for one in found.named]) == ("disk", ["1"])
+
+
+def test_a_key_of_a_store() -> None:
+    line = Frame("wait_for_policy", "/r/train.py", 3, 'store.wait(["policy/7"])')
+    found = explain.explain(View([process(1, *REDUCE, rank="0"), process(2, line, rank="1")]))
+    assert (found.kind, found.inferred) == ("network", True)
+    assert "rank 1 on `n1`, pid 2 waits for a key in a store of torch.distributed at" in found.what
+
+
+def test_a_program_that_is_no_python_has_its_name() -> None:
+    raylet = Process(7, "/x/ray/core/src/ray/raylet/raylet --port=1", "", "n1", facts={"state": "T"})
+    assert explain.explain(View([process(1, *RAY_GET), raylet])).what.startswith(
+        "pid 7 (`raylet`) on `n1` is stop"
+    )

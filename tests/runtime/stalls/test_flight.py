@@ -134,3 +134,33 @@ def test_a_dump_of_another_world_says_nothing() -> None:
     (front,) = flight.fronts([*dumps, other])
     assert front.unknown == (0, 2)
     assert front.absent == ()
+
+
+@pytest.mark.parametrize(
+    ("case", "absent", "other"),
+    [
+        ("skip", (1,), ()),
+        ("order", (), ((1, "all_gather  ['Float']"),)),
+        ("size", (), ((1, "all_reduce [[1048576]] ['Float']"),)),
+    ],
+)
+def test_four_ranks_with_nccl(case: str, absent: tuple[int, ...], other: tuple[tuple[int, str], ...]) -> None:
+    """torch 2.11 on four H200. Where another operation was called, rank 0 holds its own for completed."""
+    files = sorted((DUMPS / "nccl4" / case).glob("trace_rank_*"))
+    (front,) = flight.fronts(flight.read(path, int(path.name[-1])) for path in files)
+    assert (front.number, front.waiting, front.absent, front.other) == (4, (0, 2, 3), absent, other)
+
+
+WATCHDOG = """
+[rank0]:[E1129 23:54:42.487012923 ProcessGroupNCCL.cpp:2303] [PG ID 0 PG GUID 0(default_pg) Rank 0]  \
+failure detected by watchdog at work sequence id: 4 PG status: last enqueued work: 4, last completed work: 3
+[rank1]:[E1129 23:54:47.867763310 ProcessGroupNCCL.cpp:1914] [PG ID 0 PG GUID 0(default_pg) Rank 1] \
+Received a dump signal due to a collective timeout from  rank 2 and we will try our best to dump the debug \
+info. Last enqueued NCCL work: 3, last completed NCCL work: 3.This is most likely caused by incorrect usages
+"""
+
+
+def test_the_watchdog_of_a_rank_that_only_gets_the_signal() -> None:
+    """torch 2.11: such a rank writes `Last enqueued`, with a capital letter; it is the one that is absent."""
+    (front,) = flight.from_watchdog(WATCHDOG.splitlines())
+    assert (front.waiting, front.absent) == ((0,), (1,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import signal
@@ -59,6 +60,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
         running.append(process)
         assert process.stdout is not None
         assert process.stdout.readline() == "there\n"
+        end = time.monotonic() + 5.0
+        while proc_facts.stat(process.pid)[0] == "R" and time.monotonic() < end:
+            time.sleep(0.02)  # until it waits
         return process
 
     yield begin
@@ -143,3 +147,87 @@ def test_a_node_with_more_processes_than_time(start: Start, monkeypatch: pytest.
     assert taken.notes == ("no stack: 0 s were over before its turn (1x)",)
     (read,) = stacks.read(taken.text)
     assert (read.pid, read.threads, read.state) == (process.pid, (), "S")
+
+
+LOOP = """import asyncio, functools
+async def ask(number):
+    await (asyncio.Event().wait() if number == 5 else asyncio.sleep(0))
+class Behind:  # as C code awaits a coroutine
+    def __init__(self, coroutine):
+        self.coroutine = coroutine
+    def __await__(self):
+        return self.coroutine.__await__()
+async def episode(number):
+    await Behind(ask(number))
+async def every():
+    await asyncio.gather(*map(episode, range(8)))
+async def main():
+    asyncio.get_running_loop().call_later(0.3, functools.partial(print, "there", flush=True))
+    await every()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("py_spy", [PY_SPY, ""], ids=["py-spy", "signal"])
+def test_the_coroutine_that_a_loop_waits_for(start: Start, py_spy: str) -> None:
+    """Of nine tasks two wait for others; the one that waits for an event is named."""
+    process = start(LOOP)
+    found = explain.explain(View(stacks.read(take.take([process.pid], "n1", py_spy).text)))
+    assert found.frame is not None
+    assert (found.kind, found.frame.function, found.frame.line) == ("event-loop", "ask", 3)
+    assert process.poll() is None
+
+
+def test_a_child_whose_queue_nobody_empties(start: Start) -> None:
+    text = "import multiprocessing as m\ndef put(q):\n    q.put(bytes(8 << 20))\n"
+    text += "def main():\n    q = m.get_context('fork').Queue()\n"
+    text += "    p = m.get_context('fork').Process(target=put, args=(q,))\n"
+    text += "    print('there', flush=True)\n    p.start()\n    p.join()\nmain()\n"
+    process = start(text)
+    time.sleep(1.0)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    taken = take.take([process.pid, *map(int, children)], "n1", PY_SPY)
+    found = explain.explain(View(stacks.read(taken.text)))
+    assert (found.kind, found.blocked) == ("queue", False)
+    assert (
+        f"pid {children[0]} on `n1` cannot end, since nobody empties its multiprocessing queue" in found.what
+    )
+    assert f"while pid {process.pid} on `n1` waits for a process that it has started at main" in found.what
+
+
+def test_a_fork_whose_parent_has_ended_is_no_rank(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    text = "import os, time\nread, write = os.pipe()\nif not os.fork():\n    if not os.fork():\n"
+    text += "        os.write(write, str(os.getpid()).encode())\n        time.sleep(60)\n    os._exit(0)\n"
+    process = start(
+        text
+        + "os.wait()\nprint('there', flush=True)\nprint(int(os.read(read, 9)), flush=True)\ntime.sleep(60)\n"
+    )
+    assert process.stdout is not None
+    orphan = int(process.stdout.readline())
+    found = stacks.read(take.take([orphan, process.pid], "n1", PY_SPY).text)
+    assert {one.pid: (one.rank, one.facts.get("of_rank")) for one in found} == {
+        process.pid: ("1", None),
+        orphan: ("", "1"),
+    }
+
+
+def test_who_only_accepts_is_the_other_end(start: Start) -> None:
+    text = "import socket, threading, os\ns = socket.create_server(('127.0.0.1', 0))\n"
+    text += "def serve():\n    kept = []\n    while True:\n        kept.append(s.accept())\n"
+    text += "def ask():\n    c = socket.create_connection(s.getsockname())\n    c.recv(1)\n"
+    text += "print('there', flush=True)\nask() if os.fork() else serve()\n"
+    process = start(text)
+    time.sleep(0.5)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    taken = take.take([process.pid, *map(int, children)], "n1", PY_SPY)
+    found = explain.explain(View(stacks.read(taken.text)))
+    assert (found.kind, [one.pid for one in found.named]) == ("network", [process.pid])
+    assert f"; the other end is pid {children[0]} on `n1`, which waits for work at serve" in found.what
+
+
+def test_the_hook_has_the_grammar_of_old_pythons() -> None:
+    """A tool of the run may be of an older one: it says each time that it cannot read `sitecustomize`."""
+    text = Path(str(take.__file__)).with_name("hook.py").read_text()
+    ast.parse(text, feature_version=(3, 6))

@@ -1,0 +1,128 @@
+"""What one process does, or several that do the same: the explanation that blames them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Optional, Sequence, Set, Tuple
+
+from jobspec.runtime.stalls import waits
+from jobspec.runtime.stalls.chains import behind, other_end
+from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, at, does, moved
+from jobspec.runtime.stalls.phrases import DOES, phrase
+from jobspec.runtime.stalls.stacks import Frame, Process, Thread
+from jobspec.runtime.stalls.waits import Wait
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The first cause of a stall as far as the dumps show it. `named` are the processes that it blames."""
+
+    kind: str
+    what: str
+    why: str = ""
+    fix: str = ""
+    blocked: bool = True
+    inferred: bool = False
+    named: Tuple[Process, ...] = ()
+    frame: Optional[Frame] = None
+    cohorts: Tuple[Cohort, ...] = ()
+    frozen: Optional[bool] = None  # whether nothing moved between the two samples; None with one
+    node: str = ""
+
+
+_ON = (waits.PIPE, waits.NETWORK, waits.FILE_LOCK)  # `op` is what it waits at
+
+
+def blame(kind: str, members: Sequence[Process], view: Optional[View]) -> Explanation:
+    """Blame `members`, with what the first of them does."""
+    wait = waits.of(members[0])
+    lock = _lock(members[0], wait)
+    if lock is not None:
+        return replace(lock, named=tuple(members))
+    wait, more = _within(members[0], wait)
+    group = Cohort(wait, tuple(members))
+    busy = view is not None and all(moved(process, view) for process in members)
+    _, fix, blocked = phrase(wait)
+    moves = busy and wait.kind not in (waits.STOPPED, waits.BUSY)
+    doing = "moves: it is late, or works without end" if moves else does(group)
+    on = f" on {wait.op}" if wait.op and wait.kind in _ON and wait.op != waits.STORE else ""
+    what = f"{group.names} {doing}{on}{at(wait)}{more}"
+    why = "" if wait.sure else "inferred from its stack: no frame says what it waits for"
+    told = wait.kind if wait.kind != waits.OTHER else kind
+    mine = Explanation(told, what, why, fix, blocked, not wait.sure, tuple(members), wait.place)
+    deeper = behind(members[0], view) if view is not None and not moves else None
+    if deeper is None or view is None:
+        far = other_end(members[0], view) if view is not None and not moves else None
+        if far is None:
+            return mine
+        there = Cohort(waits.of(far), (far,))
+        return replace(mine, what=f"{what}; the other end is {far.name}, which {does(there)}{at(there.wait)}")
+    theirs = blame(kind, [deeper], replace(view, first=(), second=()))
+    return replace(theirs, what=f"{what}; behind it {theirs.what}", named=tuple(members))
+
+
+def _within(process: Process, wait: Wait) -> Tuple[Wait, str]:
+    """Where it waits for another thread, or for coroutines: what these do, as a wait or in words."""
+    if wait.kind == waits.LOOP and not (wait.thread and wait.thread.is_task):
+        waiting = waits.coroutines(process)
+        if len(waiting) == 1:
+            return waiting[0], ""
+        places = ", ".join(f"{one.place}" for one in waiting[:SHOWN])
+        return wait, f"; its coroutines wait at {places}" if places else ""
+    if wait.kind not in (waits.JOIN, waits.FUTURE, waits.QUEUE, waits.LOCK) or wait.op == waits.DRAIN:
+        return wait, ""
+    others = [
+        waits.of_thread(process, thread)
+        for thread in process.threads
+        if thread is not wait.thread and not thread.is_task and waits.own_frame(thread) is not None
+    ]
+    told = [one for one in others if one.kind not in (waits.QUEUE, waits.LOOP, waits.IDLE, waits.LOCK)]
+    if len(told) == 1:
+        return replace(told[0], sure=False), ""
+    if wait.kind == waits.JOIN and len(others) == 1 and others[0].thread:
+        there = Cohort(others[0], (process,))
+        return wait, f"; {others[0].thread.label} {does(there)}{at(others[0])}"
+    return wait, ""
+
+
+def _lock(process: Process, wait: Wait) -> Optional[Explanation]:
+    """Threads that wait for locks which others of them hold, by the lines of the program."""
+    wanted = {id(thread): name for thread in process.threads if (name := _wants(thread))}
+    if not wanted:
+        return None
+    threads = [thread for thread in process.threads if id(thread) in wanted]
+    for thread in threads:
+        name = wanted[id(thread)]
+        owner = next(
+            (other for other in process.threads if other is not thread and name in _holds(other)), None
+        )
+        if owner is None and name in _holds(thread):
+            owner = thread
+        if owner is None:
+            continue
+        mine, other = waits.own_frame(thread), waits.own_frame(owner)
+        base = f"in {process.name} {thread.label} waits for `{name}` at {mine}"
+        fix = DOES[waits.LOCK][1]
+        inferred = "inferred from the lines of the program: names of locks, not the locks themselves"
+        if owner is thread:
+            what = f"{base}, and holds it itself"
+        elif id(owner) in wanted and wanted[id(owner)] in _holds(thread):
+            what = f"{base}, which {owner.label} holds; that one waits for `{wanted[id(owner)]}` at {other}"
+        else:
+            what = f"{base}, which {owner.label} holds at {other}"
+        frame = mine if owner is thread or id(owner) in wanted else other
+        return Explanation("lock", what, inferred, fix, False, True, (process,), frame)
+    return None
+
+
+def _wants(thread: Thread) -> str:
+    """The lock that the thread waits for, by the line at which it stands."""
+    frame = thread.frames[0] if thread.frames else None
+    if frame is None or thread.busy:
+        return ""
+    inner = frame if not waits.is_library(frame) else None
+    return waits.wanted_lock(inner.text) if inner is not None else ""
+
+
+def _holds(thread: Thread) -> Set[str]:
+    return {name for frame in thread.frames for name in frame.held}

@@ -1,0 +1,22 @@
+"""What Ray waits for, in words."""
+
+from __future__ import annotations
+
+from jobspec.runtime.raycluster.state import told
+
+NODES = {"n1": {"CPU": 8.0, "GPU": 2.0}, "n2": {"CPU": 16.0}}
+
+
+def test_tasks_that_no_node_can_hold() -> None:
+    """Eight CPUs are there, and two GPUs are, but not sixteen CPUs beside a GPU."""
+    tasks = [({"judge": 1.0}, 4), ({"CPU": 8.0}, 7), ({"CPU": 16.0, "GPU": 1.0}, 1)]
+    found = told({}, {}, NODES, tasks)
+    assert found["pending"] == [
+        "4 tasks of {judge: 1} (no node can hold it)",
+        "1 task of {CPU: 16, GPU: 1} (no node can hold it)",
+    ]
+    assert found["have"] == "a node has at most 16 CPU, 2 GPU; 2 node(s)"
+
+
+def test_nothing_waits() -> None:
+    assert told({}, {}, NODES)["pending"] == []
