@@ -13,7 +13,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,6 +54,7 @@ class Allocation:
     memory_mib: int = 0
     left_s: float | None = None  # None: no end is known
     start: str = ""
+    held: bool = False  # of a run of ours, which has its containers and its Ray on the nodes
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def variables(self, plan: Plan) -> dict[str, str]:
@@ -90,6 +91,9 @@ class Allocation:
             what = "the run would requeue the allocation"
             fix = "render it with `launch.requeue.max_attempts: 1`"
             yield _refused(what, fix, "launch.requeue.max_attempts")
+        if self.held and plan.mode == "upstream":
+            what = "the framework's own script would take the containers of the held run for its own"
+            yield _refused(what, "use mode `ray`, or an allocation of `salloc`", "launch.mode")
         if in_turn:
             what = "the points of a sweep run in an allocation like those of an array, one after the other"
             fix = "use `sweep.mode: array`, of levels `coverage.split: jobs`"
@@ -195,7 +199,7 @@ def of_shell(env: Mapping[str, str], client: Client) -> Allocation:
         raise fail("launch.here", what, fix=f"log in to `{elsewhere}`, and use `--here {job_id}` there")
     own = {name: value for name, value in env.items() if _OF_THE_JOB.fullmatch(name)}
     found = of_job(job_id, client)
-    return Allocation(**{**vars(found), "env": {**found.env, **own}})
+    return replace(found, env={**found.env, **own})
 
 
 def job_of(launch: Launch, cluster: str) -> str:
@@ -238,6 +242,7 @@ def of_job(job_id: str, client: Client) -> Allocation:
     command = Path(dict(_FIELD.findall(rows[0])).get("Command", ""))
     if command.name == "job.sbatch" and (command.parent / "plan.json").is_file():
         _must_be_held(RunPaths(command.parent), job_id)
+        return replace(found, held=True)
     return found
 
 
@@ -259,6 +264,8 @@ def parse_job(row: str, now: datetime, uid: int) -> Allocation:
     gpus += filter(None, [gpus_by_type(re.sub(r"\bgres[:/]", "", cells.get("TresPerNode", "")))])
     names = {"JOB_ID": job_id, "JOBID": job_id, "JOB_NODELIST": nodes, "NODELIST": nodes}
     names |= {"JOB_NUM_NODES": count, "NNODES": count, "JOB_PARTITION": cells.get("Partition", "")}
+    account = cells.get("Account", "")
+    names |= {"JOB_ACCOUNT": account} if account not in ("", "(null)") else {}
     end = _moment(cells.get("EndTime", ""))
     return Allocation(
         job_id,
@@ -269,7 +276,7 @@ def parse_job(row: str, now: datetime, uid: int) -> Allocation:
         min((int(memory or 0) for _, memory, _ in on_each), default=0),
         None if end is None else (end - now).total_seconds(),
         cells.get("StartTime", ""),
-        {f"SLURM_{name}": value for name, value in names.items()},
+        env={f"SLURM_{name}": value for name, value in names.items()},
     )
 
 

@@ -144,3 +144,11 @@ def test_each_tool_has_the_name_of_a_command(name: str) -> None:
     from jobspec.cli.commands import command_names
 
     assert name in command_names()
+
+
+def test_of_a_run_in_progress_the_report_says_so(project: Project) -> None:
+    project.write("long.yaml", HELLO.replace('echo "hello from the driver"', "sleep 300"))
+    assert project.cli("submit", "long.yaml").code == 0
+    (_, rows), (_, report) = ask(project, ("status", {"run": "last"}), ("report", {}))
+    assert json.loads(rows)["runs"][0]["state"] == "RUNNING"
+    assert report.startswith(f"run {project.last().run_id} is RUNNING: the verdict covers its files so far")

@@ -103,11 +103,16 @@ def report(run: str = "last", format: str = "text") -> str:
     its evidence, the first cause, and what is not proved. `format` is `text`, `summary`, `md` or `json`.
     """
     from jobspec.cli.live.conclude import sweep_text
+    from jobspec.cli.live.observe import glance
 
     if format not in ("text", "summary", "md", "json"):
         raise fail("usage.arguments", f"a report has no form `{format}`", fix="use text, summary, md or json")
     found = pipeline.store().find(run)
-    return sweep_text(found, format) if found.is_sweep else pipeline.report_text(found.root, format)
+    text = sweep_text(found, format) if found.is_sweep else pipeline.report_text(found.root, format)
+    (view,) = glance([found], [])
+    if view.final or view.status is None or format == "json":
+        return text
+    return f"run {found.ref} is {view.status.state.value}: the verdict covers its files so far\n\n{text}"
 
 
 @_tool

@@ -159,6 +159,28 @@ def test_what_it_lacks_is_told(change: dict[str, Any], path: str) -> None:
     assert [(item.rule, item.path) for item in found] == ([("launch.here", path)] if path else [])
 
 
+def test_the_own_script_of_a_framework_does_not_run_beside_a_held_run() -> None:
+    upstream = replace(PLAN, mode="upstream")
+    assert list(HAS.lacks(upstream)) == []
+    assert [item.path for item in replace(HAS, held=True).lacks(upstream)] == ["launch.mode"]
+
+
+@pytest.mark.parametrize("hold", [True, False])
+def test_a_run_of_ours_takes_another_once_it_is_held(hold: bool, client: LocalClient, tmp_path: Path) -> None:
+    run = tmp_path / "r"
+    (run / "attempts/1").mkdir(parents=True)
+    (run / "plan.json").touch()
+    events = ['{"phase": "driver", "event": "start"}', '{"event": "progress", "data": {"what": "hold"}}', "{"]
+    (run / "attempts/1/events.jsonl").write_text("\n".join(events if hold else events[:1]))
+    row = (tmp_path / "row").read_text()
+    (tmp_path / "row").write_text(row.replace("Command=(null)", f"Command={run}/job.sbatch"))
+    if hold:
+        assert of_job("4711", client).held
+        return
+    with pytest.raises(JobspecError, match="the job 4711, is not held"):
+        of_job("4711", client)
+
+
 def test_a_far_cluster_and_a_sweep_in_turn_are_told() -> None:
     assert [item.path for item in HAS.lacks(PLAN, "far", in_turn=True)] == ["cluster", "sweep.mode"]
 
