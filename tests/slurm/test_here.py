@@ -113,8 +113,13 @@ def test_the_signal_that_ends_a_held_run_reaches_all_nodes_and_is_no_fault(lab: 
     await_hold(lab, made["run_dir"])
     guest = lab.command_spec("on-both", ["true"], nodes=2, resources={"time": "00:06:00"})
     assert lab.jobspec("run", guest, "--here", made["job_id"]).returncode == 0
+    late = lab.command_spec("late-guest", ["sleep", "300"], resources={"time": "00:06:00"})
+    inside = lab.popen("run", late, "--here", made["job_id"])
+    await_true(lambda: bool(list((lab.runs / "late-guest").glob("*/attempts/1/logs"))), "a guest", 60)
     lab.jobspec("cancel", made["run_id"])
     await_true(lambda: not lab.slurm("squeue", "-h"), "an empty queue", 60)
+    inside.communicate(timeout=60)
+    assert inside.returncode == 3  # Blocked: it ends with the allocation
     assert lab.results(made["run_dir"])["outcome"] == "ok"
     assert lab.report(made["run_dir"])[1]["result"] == "Pass"
 
