@@ -11,11 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client
-from mcp.client.stdio import StdioServerParameters
 
 from jobspec.cli.commands import mcp_tools
+from tests.kits.programs_kit import IN_CI
 from tests.kits.project_kit import HELLO, Project
+
+if not IN_CI:
+    pytest.importorskip("mcp", reason="needs the extra `mcp`")
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
 
 TOKEN = "hf_" + "aB3dE5fG7h" * 4
 TALKS = HELLO.replace(
