@@ -44,7 +44,8 @@ class Request:
     an earlier run has finished. Of a lock, `moved` maps folders to where they lie now, `reset` names keys
     that this site gives anew, and `reproduces` says that the run is to be compared with that of the lock.
     `content` is the spec's where it was read before: its user has agreed to that, whatever the file says now.
-    `here` starts the run in the Slurm allocation of this shell.
+    `here` starts the run in a Slurm allocation that is there: this shell's (True), or that of a held run or a
+    job, by its name.
     """
 
     spec: str | Path
@@ -58,7 +59,7 @@ class Request:
     reset: Sequence[str] = ()
     reproduces: bool = False
     content: bytes | None = None
-    here: bool = False
+    here: bool | str = False
 
 
 @dataclass(frozen=True)
@@ -338,9 +339,7 @@ def submit(
         request, here = _in_allocation(request)
     resolved = must_be_ready(request)
     if here is not None:
-        sweep = resolved.spec.sweep
-        in_turn = sweep is not None and sweep.mode == "one_allocation"
-        stop_on_errors(here.lacks(resolved.ready_plan, in_turn))
+        resolved = _fitting(resolved, here)
     launchers.refuse_unsettled(_local_folder(resolved, "id").parent, request.allow)
     rendered = render_resolved(resolved, request)
     told = rendered if rendered.idle or here else _foreseen(rendered, resolved, request.allow)
@@ -354,20 +353,47 @@ def submit(
 
 
 def _in_allocation(request: Request) -> tuple[Request, Allocation]:
-    """The request with what this shell's allocation has, where the spec leaves it open; it is never requeued.
+    """The request with what the allocation has, where the spec leaves it open; it is never requeued.
 
-    Raises: JobspecError outside of an allocation.
+    Raises: JobspecError for an allocation that takes no run of this user.
     """
-    from jobspec.launchers.slurm.here import allocation
     from jobspec.spec.bases import split_variant
     from jobspec.spec.yaml.document import read_text
 
-    held = allocation(os.environ)
     if request.content is None:  # a pipe can be read once
-        request = replace(
-            request, content=read_text(Path(split_variant(str(request.spec))[0]), "job").encode()
-        )
-    return replace(request, sets=(*held.sets(load_on_site(request)[0].data), *request.sets)), held
+        text = read_text(Path(split_variant(str(request.spec))[0]), "job")
+        request = replace(request, content=text.encode())
+    loaded, site = load_on_site(request)
+    held = _allocation(request.here, site.profile.name)
+    sets = held.sets(loaded.data, counted=site.profile.slurm.gpus != "none")
+    return replace(request, sets=(*sets, *request.sets)), held
+
+
+def _allocation(ref: bool | str, cluster: str) -> Allocation:
+    """That of this shell (True), of a job's number, or of a run on `cluster`."""
+    from jobspec.launchers.access import connect
+    from jobspec.launchers.slurm import here
+    from jobspec.runs.owner import own
+
+    client = connect("here", "", "")
+    if ref is True:
+        return here.of_shell(os.environ, client)
+    if str(ref).isdecimal():
+        return here.of_job(str(ref), client)
+    return here.of_job(here.job_of(launched(own(store().find(str(ref)))), cluster), client)
+
+
+def _fitting(resolved: Resolved, here: Allocation) -> Resolved:
+    """With a warning for each key that does nothing in it. Raises: JobspecError where it is too small."""
+    from jobspec.launchers.slurm.here import of_a_job
+    from jobspec.planning.placed import placed
+
+    sweep, login = resolved.spec.sweep, resolved.cluster.profile.access.login
+    in_turn = sweep is not None and sweep.mode == "one_allocation"
+    found = (*here.lacks(resolved.ready_plan, login, in_turn), *of_a_job(resolved.loaded.data, here.job_id))
+    stop_on_errors(placed(finding, resolved.loaded) for finding in found)
+    warnings = (item for item in resolved.findings if item.rule != "resources.no-time")  # it has its own
+    return replace(resolved, findings=(*warnings, *(placed(finding, resolved.loaded) for finding in found)))
 
 
 def _foreseen(rendered: Rendered, resolved: Resolved, allow: Sequence[str]) -> Rendered:
@@ -432,10 +458,9 @@ def _submit_folder(request: Request) -> tuple[RunPaths, Launch | None]:
         refuse_moved(run)
     here = None
     if request.here:
-        from jobspec.launchers.slurm.here import allocation
-
-        here = allocation(os.environ)
-        stop_on_errors(here.lacks(plan, bool(points) and not read_plan(run).slurm.array))
+        here = _allocation(request.here, plan.cluster)
+        in_turn = bool(points) and not read_plan(run).slurm.array
+        stop_on_errors(here.lacks(plan, site.profile.access.login, in_turn))
     return run, launchers.start(run, plan, site.profile, here)
 
 

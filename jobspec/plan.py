@@ -372,6 +372,7 @@ class Plan:
     subnet: str = ""  # CIDR, or empty
     checkpoint_dir: str = ""
     hold: bool = False  # keep the cluster up after the driver
+    hold_idle_s: Optional[int] = None  # end it then after that long without a step but its own
     time_limit_s: Optional[int] = None
     shm_min_bytes: int = 0
     version: int = PLAN_VERSION

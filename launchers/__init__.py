@@ -22,7 +22,7 @@ from jobspec.launchers.file_lock import busy
 from jobspec.runs.owner import owner
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import Launch, read_launch, read_results, write_json
-from jobspec.runs.store import remember_folder
+from jobspec.runs.store import remember_folder, state_folder
 
 if TYPE_CHECKING:
     from jobspec.launchers.slurm.forecast import Forecast
@@ -112,8 +112,12 @@ def start(run: RunPaths, plan: Plan, profile: ClusterProfile, here: Allocation |
     if here is not None:
         from jobspec.launchers.local import LocalLauncher
 
-        own = here.variables
-        return LocalLauncher({**os.environ, **own}, extra=(*LOCAL, *own)).submit(run, plan, secrets)
+        own = here.variables(plan)
+        with here.taken(run, state_folder(os.environ) / "allocations") as kept:
+            launcher = LocalLauncher(
+                {**os.environ, **own}, extra=(*LOCAL, *own), allocation=here.job_id, kept=kept
+            )
+            return launcher.submit(run, plan, secrets)
     return for_plan(plan, profile).submit(run, plan, secrets)
 
 

@@ -41,9 +41,10 @@ _KEEPER = r"""
 read -r _ || exit 85
 exec </dev/null
 trap : TERM INT HUP
-run_dir=$1; shift; code=0 full=''
+run_dir=$1; shift; code=0 full='' within=${JOBSPEC_WITHIN-} kept=${JOBSPEC_KEPT-}
+unset JOBSPEC_WITHIN JOBSPEC_KEPT
 printf '%40s\n' '' > "$run_dir/.job-exit"
-run_one() { JOBSPEC_LOCAL=${JOBSPEC_LOCAL-1} bash "$run_dir/job.sbatch"; }
+run_one() { eval 'JOBSPEC_LOCAL=${JOBSPEC_LOCAL-1} $within bash "$run_dir/job.sbatch"' ${kept:+"$kept>&-"}; }
 if [ "$#" -eq 0 ]; then
   run_one || code=$?
 else
@@ -73,9 +74,15 @@ class LocalLauncher:
         clock: Callable[[], float] = time.time,
         grace_s: float = CANCEL_GRACE_S,
         extra: Sequence[str] = LOCAL,
+        allocation: str = "",
+        kept: int | None = None,
     ) -> None:
-        """`extra` names variables that the run gets, beside those of every client."""
+        """`extra` names variables that the run gets, beside those of every client, `allocation` the Slurm job
+        that it runs in; its keeper, and nothing that it starts, keeps the descriptor `kept` open.
+        """
         self._extra = extra
+        self._allocation = allocation
+        self._kept = kept
         self._env = dict(os.environ if env is None else env)
         self._clock = clock
         self._grace_s = grace_s
@@ -92,6 +99,7 @@ class LocalLauncher:
         if not run.job.is_file():
             raise fail("launch.incomplete", f"`{run.root}` lacks `job.sbatch`", fix="render the spec again")
         launch = launch or new_launch(run, plan, self.name, HERE, self._clock())
+        launch = replace(launch, allocation=self._allocation)
         write_launch(run, launch)
         keeper = self._start(run, secrets)
         try:
@@ -127,6 +135,8 @@ class LocalLauncher:
     def _start(self, run: RunPaths, secrets: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """The shell that will run the job, once it is told to begin."""
         env = submission_environment(self._env, secrets, self._extra)
+        if self._kept is not None:
+            env["JOBSPEC_KEPT"] = str(self._kept)
         # The interpreter that runs jobspec has what `.[local]` installed; a venv need not be activated.
         env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
         points = (point.run_id for point in run.points())
@@ -140,6 +150,7 @@ class LocalLauncher:
                 env=env,
                 cwd=run.root,
                 start_new_session=True,
+                pass_fds=() if self._kept is None else (self._kept,),
             )
         _CHILDREN[process.pid] = process
         return process

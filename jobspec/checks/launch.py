@@ -85,6 +85,20 @@ def has_commands(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator
         )
 
 
+def idle_can_be_seen(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    if plan.hold_idle_s is None:
+        return
+    rows = (
+        (not plan.hold, "the run is not held", "add `hold: true`"),
+        (plan.scheduler != "slurm", "only Slurm counts the steps of a run", "use a Slurm cluster"),
+        (plan.mode == "upstream", "the framework's own script starts steps of its own", "use another mode"),
+    )
+    for applies, why, fix in rows:
+        if applies:
+            what = "`hold_idle` cannot end this run"
+            yield error("launch.hold-idle", what, why, f"{fix}, or remove it", path="launch.hold_idle")
+
+
 def frozen_copies_reach_the_cluster(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
     if plan.scheduler == "local" or profile.access.login == "here":
         return
@@ -104,5 +118,6 @@ RULES = (
     requeue_goes_on,
     checkpoint_is_shared,
     has_commands,
+    idle_can_be_seen,
     frozen_copies_reach_the_cluster,
 )

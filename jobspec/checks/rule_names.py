@@ -36,11 +36,11 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "env": _names("hub-endpoint reserved secret secret-twice"),
         "framework": _names("duplicate plugin unknown"),
         "launch": _names(
-            "grace here incomplete locked maintenance mode mode-chosen moved no-command no-job no-paramiko "
-            "no-program no-ssh not-yours refused remote-failed requeue-anew requeue-local requeue-never "
-            "requeue-no-grace scheduler secret-missing ssh ssh-auth ssh-closed ssh-host-key ssh-name "
-            "ssh-unknown-host unsettled upstream-characters upstream-container upstream-gpus upstream-shared "
-            "upstream-slurm upstream-unsupported"
+            "grace here hold-idle incomplete locked maintenance mode mode-chosen moved no-command no-job "
+            "no-paramiko no-program no-ssh not-yours refused remote-failed requeue-anew requeue-local "
+            "requeue-never requeue-no-grace scheduler secret-missing ssh ssh-auth ssh-closed ssh-host-key "
+            "ssh-name ssh-unknown-host unsettled upstream-characters upstream-container upstream-gpus "
+            "upstream-shared upstream-slurm upstream-unsupported"
         ),
         "local": _names("module"),
         "megatron": _names(

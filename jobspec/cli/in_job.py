@@ -30,7 +30,8 @@ def enter(args: argparse.Namespace, command: Sequence[str]) -> int:
             why=view.status.reason if view.status else "",
             fix="pick a run from `jobspec status`; `launch: {hold: true}` keeps a job up after its driver",
         )
-    has_node(run_paths, view.status, args.node, args.point)
+    if not launch.allocation:  # its process is on this machine, its nodes are the job's
+        has_node(run_paths, view.status, args.node, args.point)
     client = connect(launch.login, launch.user, launch.jump)
     return client.interactive(attach_argv(run_paths, launch, command, args.node, args.point))
 
@@ -71,8 +72,8 @@ def attach_argv(
             )
         folder, job_id = f"{folder}/points/{point}", f"{job_id}_{point}" if launch.array else job_id
     argv = ["bash", f"{folder}/attach.sh"]
-    if launch.launcher == "slurm":
-        argv += ["-j", job_id]
+    if launch.launcher == "slurm" or launch.allocation:
+        argv += ["-j", launch.allocation or job_id]
     if node:
         argv += ["-n", node]
     return [*argv, "--", *command] if command else argv

@@ -114,6 +114,7 @@ def assemble(
         subnet=profile.network.subnet or "",
         checkpoint_dir=checkpoint,
         hold=spec.launch.hold,
+        hold_idle_s=parse_patience(spec.launch.hold_idle) if spec.launch.hold_idle else None,
         time_limit_s=parse_time(spec.resources.time) if spec.resources.time else None,
     )
     return replace(plan, container=replace(plan.container, mounts=mounts_for(plan)))

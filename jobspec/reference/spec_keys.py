@@ -14,6 +14,7 @@ from jobspec.spec.fields import (
     NAME_PATTERN,
     PATIENCE_PATTERN,
     SIZE_PATTERN,
+    SPAN_PATTERN,
     WORD_PATTERN,
 )
 from jobspec.spec.paths import format_path
@@ -26,6 +27,7 @@ _TYPE_OF_PATTERN = {
     NAME_PATTERN: "name",
     ENV_NAME_PATTERN: "variable name",
     SIZE_PATTERN: "size",
+    SPAN_PATTERN: "number of `s`, `m` or `h`",
     PATIENCE_PATTERN: "`auto`, or a number of `s`, `m` or `h`",
     DURATION_PATTERN: "time",
     WORD_PATTERN: "word",

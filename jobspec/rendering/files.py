@@ -134,6 +134,8 @@ def _scripts(plan: Plan, resolved: Resolved, run_id: str, run_dir: str, runtime:
         "slurm": slurm,
         "watch_exit": slurm and plan.nodes > 1,
         "nodes": plan.nodes,
+        "hold_idle": plan.hold_idle_s is not None,
+        "hold_look": hold_look_s(plan),
         "directives": [directive(line) for line in directives(plan, run_dir)] if slurm else [],
         "requeue_max": plan.slurm.requeue_max if slurm else 0,
         "expedite": slurm and plan.slurm.expedite,
@@ -169,6 +171,11 @@ def _scripts(plan: Plan, resolved: Resolved, run_id: str, run_dir: str, runtime:
     )
     files["attach.sh"] = _template("attach.sh", values | _attach(plan, prefix, run_id, run_dir, runtime))
     return files
+
+
+def hold_look_s(plan: Plan) -> int:
+    """Seconds between two looks at the steps of a held run: one call of squeue each."""
+    return min(20, max(1, (plan.hold_idle_s or 0) // 4))
 
 
 def _agent(plan: Plan) -> tuple[str, ...]:

@@ -40,6 +40,7 @@ class Launch:
     jump: str = ""
     process_start: str = ""  # clock ticks after boot at which the process started
     boot_id: str = ""
+    allocation: str = ""  # the Slurm job in whose nodes a process of this machine runs (`--here`)
     version: int = LAUNCH_VERSION
     root: str = ""  # where the record was read: the run directory as this machine sees it; never written
 
@@ -86,8 +87,9 @@ def read_launch(run: RunPaths) -> Launch | None:
     for key, legal in _LEGAL.items():
         if key in values and values[key] not in legal:
             raise damaged(run.state, f"`{key}` cannot be {_shown(values[key])}")
-    if not JOB_ID.fullmatch(values.get("job_id", "")):
-        raise damaged(run.state, f"`job_id` is no number: {_shown(values['job_id'])}")
+    for key in ("job_id", "allocation"):
+        if not JOB_ID.fullmatch(values.get(key, "")):
+            raise damaged(run.state, f"`{key}` is no number: {_shown(values[key])}")
     try:
         return Launch(**{**values, "root": str(run.root)})
     except TypeError as problem:

@@ -19,6 +19,7 @@ SIZE_PATTERN = r"^[0-9]+[KMGT]?$(?!\n)"
 DURATION_PATTERN = r"^([0-9]+-)?[0-9]+(:[0-9]{1,2}){0,2}$(?!\n)"
 
 
+SPAN_PATTERN = r"^[1-9][0-9]*[smh]$(?!\n)"
 PATIENCE_PATTERN = r"^(auto|[1-9][0-9]*[smh])$(?!\n)"
 
 
@@ -37,6 +38,7 @@ Size = Annotated[str, Meta(pattern=SIZE_PATTERN)]
 Duration = Annotated[str, Meta(pattern=DURATION_PATTERN)]
 
 
+Span = Annotated[str, Meta(pattern=SPAN_PATTERN)]
 Patience = Annotated[str, Meta(pattern=PATIENCE_PATTERN)]
 
 

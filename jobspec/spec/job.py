@@ -24,6 +24,7 @@ from jobspec.spec.fields import (
     Patience,
     PositiveInt,
     Size,
+    Span,
     Word,
     doc,
 )
@@ -169,7 +170,13 @@ class Launch(Base, frozen=True):
             "and its scripts can be read, else `ray`."
         ),
     ] = "ray"
-    hold: Annotated[bool, doc("Keep the cluster up after the command ends, for `jobspec exec`.")] = False
+    hold: Annotated[
+        bool, doc("Keep the cluster up after the command ends, for `jobspec exec` and `run --here`.")
+    ] = False
+    hold_idle: Annotated[
+        Span | None,
+        doc("End a held run after that long without a step but its own: `90s`, `30m`, `2h`.", "30m"),
+    ] = None
     requeue: Annotated[Requeue, doc("Requeueing after a time limit, preemption or node failure.")] = Requeue()
     tasks_per_node: Annotated[Cpus, doc("Processes of the command on each node in mode `srun`.", 8)] = 1
     join_timeout: Annotated[
@@ -481,6 +488,7 @@ class Stall(Base, frozen=True):
 
     after: Annotated[
         Patience,
+        Span,
         doc("Time without a sign of work: `30s`, `10m`, `2h`; `auto`: by the run's own pace.", "10m"),
     ] = "auto"
     action: Annotated[

@@ -21,6 +21,7 @@ from jobspec.spec.fields import (
     NAME_PATTERN,
     PATIENCE_PATTERN,
     SIZE_PATTERN,
+    SPAN_PATTERN,
     WORD_PATTERN,
 )
 from jobspec.spec.job import JobSpec
@@ -55,6 +56,7 @@ PATTERN_WORDS = {
     ),
     ENV_NAME_PATTERN: ("a variable's name: letters, digits and `_`, no digit first", "NCCL_DEBUG"),
     SIZE_PATTERN: ("a size: a whole number with K, M, G or T", "500G"),
+    SPAN_PATTERN: ("a number with its unit: seconds, minutes or hours", "30m"),
     PATIENCE_PATTERN: ("`auto`, or a number with its unit: seconds, minutes or hours", "10m"),
     DURATION_PATTERN: ("a time: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS", "24:00:00"),
     WORD_PATTERN: ("one word without blanks, as sbatch takes it", "gpu-long"),

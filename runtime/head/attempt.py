@@ -19,7 +19,16 @@ from jobspec.runtime.base.events import EventLog
 from jobspec.runtime.base.identity import Identity
 from jobspec.runtime.head import reserve
 from jobspec.runtime.head.nodes import Call, DeadlineError, Nodes, RunStoppedError
-from jobspec.runtime.head.record import FAILED, Cause, PhaseTimes, Record, blocked, by_signal
+from jobspec.runtime.head.record import (
+    CANCELLED,
+    FAILED,
+    TIMEOUT,
+    Cause,
+    PhaseTimes,
+    Record,
+    blocked,
+    by_signal,
+)
 from jobspec.runtime.node.agent import Node, Reply
 
 FURTHER_FAULTS_S = 2.0  # after the first fault: others may have the same one, and are named with it
@@ -45,6 +54,7 @@ class Attempt:
         self.signals = 0
         self.phase = "preflight"
         self.driving = False
+        self.held = False  # the commands have ended well: a signal to any node is the end that is meant
         self._judged = False
 
     # What ends it. Any thread may call these.
@@ -54,7 +64,8 @@ class Attempt:
         with self.nodes.changed:  # a cause is never seen without its findings
             if self._judged:
                 return
-            if self.cause is None:
+            meant = self.held and cause.outcome in (CANCELLED, TIMEOUT)
+            if self.cause is None and not meant:
                 self.cause = replace(cause, phase=cause.phase or self.phase)
             for finding in cause.findings:
                 self.record.find(cause.phase or self.phase, finding)

@@ -1,10 +1,11 @@
 """What the head and the batch script leave for each other in files, since no channel joins them.
 
-attempts/<n>/signal           the script's: the signals that it got, a line each (`Attempt` reads them)
-attempts/<n>/exit             the head's: its exit code, then the nodes that it lost
-<node_local>/exit-<job>.<n>   the same, where the run's folder cannot be written
-attempts/<n>/requeue          the head's: nodes to leave out, when another attempt is worth it; with `only`
-                              behind them it is only where Slurm can start the job without them
+attempts/<n>/signal                 the script's: the signals that it got, a line each (`Attempt` reads them)
+attempts/<n>/steps                  the script's: how many steps a held run's job has (`held`)
+attempts/<n>/exit                   the head's: its exit code, then the nodes that it lost
+<node_local>/exit-<job>.<n>-<run>   the same, where the run's folder cannot be written
+attempts/<n>/requeue                the head's: nodes to leave out where another attempt is worth it; with `only`
+                                    behind them it is only where Slurm can start the job without them
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def leave_exit(attempt: Attempt, code: int, lost: Sequence[str] = ()) -> None:
     text = " ".join((str(code), *lost)) + "\n"
     places = [attempt.node.paths.attempt / "exit"]
     if attempt.who.job_id:
-        places.append(Path(attempt.plan.node_local, f"exit-{attempt.who.job_id}.{attempt.who.attempt}"))
+        name = f"exit-{attempt.who.job_id}.{attempt.who.attempt}-{attempt.who.run_dir.name}"
+        places.append(Path(attempt.plan.node_local, name))  # a job may have several runs (`--here`)
     for place in places:
         try:
             write_text(place, text)

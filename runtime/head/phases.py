@@ -7,6 +7,7 @@ nodes that are left, and results.json is written.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -18,11 +19,11 @@ from jobspec.plan import CommandPlan, Plan
 from jobspec.runtime.base import canary, procs, signals, upstream_marks
 from jobspec.runtime.base.identity import Identity
 from jobspec.runtime.base.signals import Received
-from jobspec.runtime.head import metric_watch, shutdown, stall_watch
+from jobspec.runtime.head import held, metric_watch, shutdown, stall_watch
 from jobspec.runtime.head.attempt import Attempt
-from jobspec.runtime.head.nodes import RunStoppedError
+from jobspec.runtime.head.nodes import DeadlineError, RunStoppedError
 from jobspec.runtime.head.ray_bringup import AdoptedRay, RayBringUp
-from jobspec.runtime.head.record import CANCELLED, FAILED, TIMEOUT, Cause
+from jobspec.runtime.head.record import FAILED, Cause
 from jobspec.runtime.head.rendezvous import meet
 from jobspec.runtime.node.agent import Reply
 
@@ -229,16 +230,26 @@ class Phases:
         if self.attempt.signals:
             return
         before = self.attempt.cause
+        self.attempt.held = before is None
         self.record.log.emit(self.attempt.phase, "progress", data={"what": "hold"})
-        self.nodes.wait(
-            lambda: self.attempt.signals > 0 or self.attempt.cause is not before, None, list, calm=True
-        )
-        if (
-            before is None
-            and self.attempt.cause is not None
-            and self.attempt.cause.outcome in (CANCELLED, TIMEOUT)
-        ):
-            self.attempt.cause = None
+        self._await_end_of_hold(before)
+
+    def _await_end_of_hold(self, before: Optional[Cause]) -> None:
+        """A signal, another cause than `before`, or nobody who uses the run for as long as it may be idle."""
+        limit = self.plan.hold_idle_s
+        idle = held.Idle(self.attempt.node.paths.attempt / "steps", limit or 0, time.monotonic())
+        while True:
+            with contextlib.suppress(DeadlineError):
+                self.nodes.wait(
+                    lambda: self.attempt.signals > 0 or self.attempt.cause is not before,
+                    None if limit is None else held.LOOK_S,
+                    list,
+                    calm=True,
+                )
+                return
+            if idle.over(time.monotonic()):
+                self.record.find("driver", held.ended(limit or 0))
+                return
 
     def _run_command(self, phase: str, index: int, command: CommandPlan) -> bool:
         master = {"master_addr": self._ip(0), "master_port": self._master_port}

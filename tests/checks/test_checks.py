@@ -99,6 +99,7 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("train.workers-uneven", "train.workers", {"train": {"workers": 3}}, {}),
     ("launch.grace", "resources.time", {"resources": {"time": "5"}}, {}),
     ("launch.grace", "launch.requeue.grace", {"launch": {"requeue": {"grace": 3600}}}, {}),
+    ("launch.hold-idle", "launch.hold_idle", {"launch": {"hold_idle": "5m"}}, {}),
     (
         "launch.requeue-local",
         "launch.requeue.max_attempts",
@@ -277,6 +278,17 @@ def test_an_upstream_script_gets_only_what_it_can_take(keys: dict[str, Any], rul
     )
     found = plan_rules(replace(sound, **keys))
     assert [rule for rule in found if rule.startswith("launch.upstream")] == rules
+
+
+def test_a_held_run_ends_idle_only_where_its_own_step_is_known() -> None:
+    held = bare(hold_idle_s=300)
+    plans = (
+        held,
+        replace(held, hold=False),
+        replace(held, scheduler="local"),
+        replace(held, mode="upstream"),
+    )
+    assert [plan_rules(plan).count("launch.hold-idle") for plan in plans] == [0, 1, 1, 1]
 
 
 def test_every_rule_has_a_case() -> None:

@@ -78,7 +78,7 @@ def test_reference_is_what_the_parsers_say() -> None:
 
 
 def test_every_listing_has_json() -> None:
-    without = {"attach", "exec", "completion"}  # they pass a program's output on, or print a program
+    without = {"attach", "exec", "completion", "mcp"}  # a program's output, a program, a protocol
     for name in NAMES:
         parser = build_parser(name, import_module(f"jobspec.cli.commands.{name}"))
         texts = [parser.format_help()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from jobspec import launchers
 from jobspec.finding import JobspecError
 from jobspec.launchers import local
 from jobspec.launchers.base import JobState
+from jobspec.launchers.file_lock import busy
 from jobspec.launchers.local import LocalLauncher, alive, process_start
 from jobspec.plan import Plan
 from jobspec.runs.paths import RunPaths
@@ -297,6 +299,26 @@ def test_two_submissions_at_once_are_one_process(tmp_path: Path, monkeypatch: py
     other.join(60)
     assert [await_final(launch) for launch in found] == [JobState.COMPLETED] * 2
     assert (run.root / "begun.txt").read_text() == "begun\n"
+
+
+def test_an_allocation_is_kept_by_the_keeper_and_not_by_what_the_run_leaves(tmp_path: Path) -> None:
+    run, lock, go = RunPaths(tmp_path / "demo" / RUN_ID), tmp_path / "lock", tmp_path / "go"
+    run.root.mkdir(parents=True)
+    run.job.write_text(f"sleep 60 & echo $! >{tmp_path}/left\nuntil [ -e {go} ]; do sleep 0.05; done\n")
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        launch = LocalLauncher(allocation="4711", kept=file.fileno()).submit(run, PLAN, {})
+    found = read_launch(run)
+    assert found is not None and found.allocation == "4711"
+    left = int(await_file(tmp_path / "left"))
+    try:
+        assert busy(lock)
+        go.touch()
+        await_final(launch)
+        assert process_start(left)
+        assert not busy(lock)
+    finally:
+        os.kill(left, signal.SIGKILL)
 
 
 def test_disk_that_the_run_has_filled_is_told(tmp_path: Path) -> None:

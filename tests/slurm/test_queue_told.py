@@ -229,7 +229,7 @@ def test_several_runs_in_an_allocation_that_is_there(lab: Lab) -> None:
     )
     lines = done.stdout.splitlines()
     assert lines[:2] == ["0", "1"], done.stdout + done.stderr
-    assert "the run asks for 16 cpus per node, the allocation" in done.stdout
+    assert "the run asks for 16 CPUs per node, the allocation" in done.stdout
     await_true(lambda: not lab.slurm("squeue", "-h"), "no job but the allocation", 30)
     report = json.loads((lab.shared / "both.json").read_text())
     assert report["result"] == "Pass"

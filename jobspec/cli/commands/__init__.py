@@ -49,6 +49,7 @@ COMMANDS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("framework", "list and show RL frameworks and their coverage levels"),
             ("doctor", "what this machine has and lacks"),
             ("skill", "an instruction file for coding assistants"),
+            ("mcp", "a server for assistants that only reads (Model Context Protocol)"),
             ("completion", "a completion script for bash, zsh or fish"),
         ),
     ),

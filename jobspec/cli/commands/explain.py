@@ -47,18 +47,23 @@ def run(args: argparse.Namespace) -> int:
         from jobspec.cli.commands.memory import print_memory
 
         return print_memory(resolved, args.json)
-    values = {key: value for key, value in _values(resolved).items() if _below(key, args.key)}
-    if not values:
-        raise _unknown(args.key, list(_values(resolved)))
+    found = values(resolved, args.key)
     if args.json:
-        output.print_json(
-            {key: {"value": value, "origin": origin} for key, (value, origin) in values.items()}
-        )
+        output.print_json({key: {"value": value, "origin": origin} for key, (value, origin) in found.items()})
         return 0
-    rows = [(key, _shown(value), origin) for key, (value, origin) in values.items()]
+    rows = [(key, _shown(value), origin) for key, (value, origin) in found.items()]
     output.print_table(("KEY", "VALUE", "FROM"), rows)
     output.print_findings(resolved.findings)
     return 2 if any(finding.is_error for finding in resolved.findings) else 0
+
+
+def values(resolved: Resolved, section: str = "") -> dict[str, tuple[Any, str]]:
+    """Dotted key -> (value, origin) of a value or section, else of all. Raises: JobspecError for none."""
+    known = _values(resolved)
+    found = {key: value for key, value in known.items() if _below(key, section)}
+    if not found:
+        raise _unknown(section, list(known))
+    return found
 
 
 def _values(resolved: Resolved) -> dict[str, tuple[Any, str]]:

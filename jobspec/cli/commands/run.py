@@ -4,8 +4,9 @@
 how to end it. Ctrl-C cancels a run on this machine, since nobody else would end it. SIGTERM works like
 Ctrl-C; a closed terminal cancels nothing.
 
-With `--here` the run's step starts in the allocation that this shell has, at once and as often as wanted:
-same evidence, same verdict. Ctrl-C cancels it, and the allocation stays.
+With `--here` the run's step starts at once in an allocation that is there: the one of this shell, or that of
+a held run or a job of yours (`--here RUN|JOBID`); same evidence, same verdict. One run at a time is in it,
+one after the other as often as wanted. Ctrl-C cancels the run, and the allocation stays.
 """
 
 from __future__ import annotations
@@ -21,14 +22,18 @@ from jobspec.cli import parser
 from jobspec.cli.commands.submit import announcement, submit
 from jobspec.cli.live import conclude
 from jobspec.cli.live.follow import follow_to_verdict
+from jobspec.finding import fail
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
-    parser.add_spec(into)
+    parser.add_spec(into, nargs="?")
     into.add_argument(
         "--here",
-        action="store_true",
-        help="in the Slurm allocation of this shell (`salloc`), instead of a job of its own",
+        metavar="RUN|JOBID",
+        nargs="?",
+        const=True,
+        default=False,
+        help="in a Slurm allocation that is there: of a held run or a job, else of this shell (`salloc`)",
     )
     parser.add_rerun(into)
     parser.add_json(into)
@@ -49,6 +54,10 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
 
 
 def _run(args: argparse.Namespace) -> int:
+    if args.spec is None and isinstance(args.here, str):  # `run --here SPEC`
+        args.spec, args.here = args.here, True
+    if args.spec is None:
+        raise fail("usage.arguments", "no spec is named", fix="write it like `jobspec run spec.yaml`")
     try:
         run_paths, launch = submit(replace(parser.request(args), here=args.here), args.json, watch=True)
         if launch is None:

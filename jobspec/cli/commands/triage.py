@@ -33,11 +33,11 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     problems: list[Finding] = []
-    matches = _scan(args.logs, problems)
+    matches = scan(args.logs, problems)
     output.print_findings(problems)
     causes = [match for match in matches if match.verdict != "Note"]
     if args.json:
-        output.print_json([_as_json(match) for match in matches])
+        output.print_json([as_json(match) for match in matches])
     elif not causes:
         print("no known cause found")
     for match in () if args.json else (matches if args.all else causes[:1]):
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if causes else 0
 
 
-def _scan(names: list[str], problems: list[Finding]) -> list[Match]:
+def scan(names: list[str], problems: list[Finding]) -> list[Match]:
     from jobspec.cli.machine_facts import is_own, look_up
     from jobspec.triage import dumps, scan_files, scan_stream
     from jobspec.triage.deciding_facts import with_recorded_facts
@@ -114,7 +114,7 @@ def _terminal(path: Path) -> bool:
         return stream.isatty()
 
 
-def _as_json(match: Match) -> dict[str, Any]:
+def as_json(match: Match) -> dict[str, Any]:
     return {
         "signature": match.signature,
         "class": match.kind,

@@ -160,23 +160,40 @@ def _print_tail(run: RunPaths, cause: Cause | None, shown: DriverLog | None) -> 
             print(visible(f"  {masked(strip_ansi(line))}"))
 
 
+def sweep_text(run: RunPaths, fmt: str) -> str:
+    """The report of a sweep as `fmt`, without its files. Raises: JobspecError for a form that it has not."""
+    from jobspec.report.sweep_tables import render_sweep_table
+    from jobspec.sweeps.finished import read_points
+
+    fmt = _of_sweep(fmt)
+    return render_sweep_table(_judged_sweep(run, read_points(run).points)[0], fmt)
+
+
+def _of_sweep(fmt: str) -> str:
+    from jobspec.report.sweep_tables import SWEEP_FORMATS
+
+    fmt = "text" if fmt == "summary" else fmt
+    if fmt not in SWEEP_FORMATS:
+        what, fix = (
+            f"a sweep has no report as `{fmt}`",
+            f"use one of {', '.join(SWEEP_FORMATS)}, or name a point",
+        )
+        raise fail("usage.arguments", what, fix=fix)
+    return fmt
+
+
 def _conclude_sweep(run: RunPaths, fmt: str, rule: Rule | None) -> int:
     """Print the table of a sweep and write its forms; each point has a report of its own beside it.
 
     The points of `coverage.levels` are one validation, which people read as one summary.
     """
     from jobspec.planning.levels import is_spread
-    from jobspec.report.sweep_tables import SWEEP_FORMATS, render_sweep_table
+    from jobspec.report.sweep_tables import render_sweep_table
     from jobspec.sweeps.finished import read_points
 
     points = read_points(run).points
     joint = is_spread(point.sets for point in points) and fmt in ("text", "summary")
-    fmt = "text" if fmt == "summary" else fmt
-    if fmt not in SWEEP_FORMATS:
-        known = ", ".join(SWEEP_FORMATS)
-        raise fail(
-            "usage.arguments", f"a sweep has no report as `{fmt}`", fix=f"use one of {known}, or name a point"
-        )
+    fmt = _of_sweep(fmt)
     table, judged = _judged_sweep(run, points, rule)
     for point in points:
         if not point.reused:

@@ -52,6 +52,21 @@ def observe(runs: Sequence[RunPaths], unanswered: list[Finding] | None = None) -
     return [_settled(view, states.get(view.launch) if view.launch else None) for view in views]
 
 
+def glance(runs: Sequence[RunPaths], unanswered: list[Finding]) -> list[View]:
+    """`observe` that writes nothing and connects to no other machine: a run there is not asked about."""
+    views = [_recorded(run) for run in runs]
+    live = [view.launch for view in views if view.launch is not None and view.status is None]
+    near = [launch for launch in live if launch.submitted and launch.login == "here"]
+    states = launchers.query(near, unanswered)
+    asked = (replace(view, status=states.get(view.launch)) if view.launch in near else view for view in views)
+    return [view if view.status is not None or view.launch is None else _not_asked(view) for view in asked]
+
+
+def _not_asked(view: View) -> View:
+    reason = "its cluster was not asked: `jobspec status` asks it"
+    return replace(view, status=JobStatus(launchers.JobState.UNKNOWN, reason))
+
+
 def _recorded(run: RunPaths) -> View:
     """What the run directory alone says. A damaged file makes one run unknown, never all of them."""
     try:
