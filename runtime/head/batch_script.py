@@ -4,8 +4,8 @@ attempts/<n>/signal                 the script's: the signals that it got, a lin
 attempts/<n>/steps                  the script's: how many steps a held run's job has (`held`)
 attempts/<n>/exit                   the head's: its exit code, then the nodes that it lost
 <node_local>/exit-<job>.<n>-<run>   the same, where the run's folder cannot be written
-attempts/<n>/requeue                the head's: nodes to leave out where another attempt is worth it; with `only`
-                                    behind them it is only where Slurm can start the job without them
+attempts/<n>/requeue                the head's: nodes to leave out where another attempt is worth it; with
+                                    `only` behind them it is only where Slurm can start the job without them
 """
 
 from __future__ import annotations
