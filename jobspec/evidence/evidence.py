@@ -65,6 +65,24 @@ class CommandResult:
 
 
 @dataclass(frozen=True)
+class ServiceResult:
+    """One process of a service. `stopped`: it was ready, and alive when the run ended it.
+
+    Other states are `starting`, `ready` (nobody said how it ended), `failed` (never ready) and `died`.
+    """
+
+    name: str
+    node: str
+    state: str = ""
+    port: int = 0
+    ready_s: Seconds | None = None
+    exit_code: int | None = None
+    start: Seconds = 0.0
+    end: Seconds = 0.0
+    log: str = ""
+
+
+@dataclass(frozen=True)
 class NodeFacts:
     """What the runtime saw of one node."""
 
@@ -108,6 +126,7 @@ class Results:
     findings: tuple[Finding, ...] = ()
     phases: tuple[PhaseResult, ...] = ()
     commands: tuple[CommandResult, ...] = ()
+    services: tuple[ServiceResult, ...] = ()
     nodes: tuple[NodeFacts, ...] = ()
     imports: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # module -> node -> file
     collect: Mapping[str, Any] = field(default_factory=dict)
@@ -168,12 +187,16 @@ class Attempt:
         return next((item for item in self.logs if Path(item.path).stem == command), None)
 
     @property
-    def check_logs(self) -> frozenset[str]:
-        """Paths of the logs of phase `checks`: tests provoke errors, so these logs explain nothing else."""
+    def side_logs(self) -> frozenset[str]:
+        """Paths of the logs of tests and services: they say nothing of what the driver did.
+
+        Tests provoke errors, and so does the code that a sandbox runs.
+        """
         commands = self.results.commands if self.results else ()
         named = {item.log for item in commands if item.phase == "checks" and item.log}
         # The runtime names them so; while the tests run there is no `results.json` yet.
-        return frozenset({*named, *(i.path for i in self.logs if Path(i.path).stem.startswith("checks-"))})
+        beside = (log.path for log in self.logs if Path(log.path).stem.startswith(("checks-", "service-")))
+        return frozenset({*named, *beside})
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -20,7 +20,7 @@ from jobspec.verdict import AGENT_KILLED, Cause, Deliverable, Result, Status
 
 # The watch's findings about a run that stands still.
 STALLS = frozenset({"stall.outside", "driver.stall"})
-BEFORE_DRIVER = frozenset({"preflight", "code", "stage", "helpers", "imports", "ray", "checks"})
+BEFORE_DRIVER = frozenset({"preflight", "code", "stage", "helpers", "imports", "ray", "checks", "services"})
 
 # Slurm's final states (squeue(1), "JOB STATE CODES", Slurm 22.05 to 24.11), what they say, and the next step.
 SCHEDULER_ENDS: dict[str, tuple[Result, str, str]] = {
@@ -82,7 +82,7 @@ def _candidates(
     """Causes by rank; the first one wins."""
     # A failure that the run survived did not end it, even where no other cause is known.
     failures = (m for m in attempt.matches if m.verdict != NOTE and not m.survived)
-    matches = [match for match in failures if match.file not in attempt.check_logs]
+    matches = [match for match in failures if match.file not in attempt.side_logs]
     yield from _early_findings(evidence, attempt)
     ended = _scheduler_cause(evidence, attempt)
     yield from _stalls(attempt, matches)
@@ -271,6 +271,8 @@ def _from_finding(attempt: Attempt, finding: Finding, event: Event | None) -> Ca
     """A finding as a cause. Its place is the log that the finding names, else the event."""
     log = f"{attempt.folder}/{finding.file}"
     named = any(item.path == log for item in attempt.logs)
+    if finding.rule.startswith("service."):
+        return _of_service(attempt, finding, event, log)
     tested = finding.rule.startswith("driver.") and (event is None or event.phase not in BEFORE_DRIVER)
     return Cause(
         text=finding.what,
@@ -282,6 +284,27 @@ def _from_finding(attempt: Attempt, finding: Finding, event: Event | None) -> Ca
         time=event.time if event else 0.0,
         why=finding.why,
         fix=finding.fix,
+    )
+
+
+def _of_service(attempt: Attempt, finding: Finding, event: Event | None, log: str) -> Cause:
+    """A service that ended or was never ready, with what triage knows of one of its last lines."""
+    last = [
+        m for m in attempt.matches if m.file == log and m.verdict != NOTE and m.text.strip() in finding.why
+    ]
+    known = next((match for match in last if not match.generic), None)
+    place = event if event is not None and not any(item.path == log for item in attempt.logs) else None
+    return Cause(
+        text=finding.what,
+        kind=finding.rule,
+        verdict=Result.BLOCKED,
+        file=place.file if place else log,
+        line=known.line if known else (place.line if place else 0),
+        node=finding.node,
+        time=event.time if event else 0.0,
+        why=f"{known.title}: {known.text.strip()}" if known else finding.why,
+        fix=known.fix if known else finding.fix,
+        source=known.source if known else "",
     )
 
 

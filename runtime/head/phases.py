@@ -1,7 +1,7 @@
 """The head agent: brings the nodes through the phases and writes what happened.
 
 preflight -> code -> (stage | helpers -> imports | ray, side by side) -> checks -> services -> driver ->
-collect. Whatever goes wrong, the first cause ends every wait, the commands, services and Ray are stopped, logs
+collect. Whatever goes wrong, the first cause ends every wait, commands, services and Ray are stopped, logs
 are collected from the nodes that are left, and results.json is written.
 """
 

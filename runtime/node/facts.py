@@ -8,7 +8,6 @@ import shutil
 import stat
 import sys
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
@@ -119,7 +118,8 @@ def _ports(plan: Plan, who: Identity, nonce: str) -> Tuple[Tuple[int, ...], Dict
     fixed = {service.name: service.port * network.take_port(service.port) for service in here if service.port}
     free = [service.name for service in here if not service.port]
     taken = network.take_ports(first, last, count + len(free), offset)
-    return tuple(taken[:count]), {**fixed, **dict(zip_longest(free, taken[count:], fillvalue=0))}
+    own = taken[count:] + [0] * len(free)
+    return tuple(taken[:count]), {**fixed, **{name: own[at] for at, name in enumerate(free)}}
 
 
 def count_gpus(env: Mapping[str, str]) -> int:
