@@ -18,6 +18,7 @@ from typing import (
     Dict,
     Mapping,
     Optional,
+    Sequence,
     Tuple,
     Type,
     TypeVar,
@@ -219,6 +220,16 @@ class ServicePlan:
         return f"service-{self.name}.log"
 
 
+def taken_gpus(services: Sequence[ServicePlan], node: int) -> int:
+    return sum(service.gpus for service in services if node in service.nodes)
+
+
+def most_gpus(services: Sequence[ServicePlan]) -> int:
+    """GPUs that services have on the node where they have most."""
+    nodes = {node for service in services for node in service.nodes}
+    return max((taken_gpus(services, node) for node in nodes), default=0)
+
+
 @dataclass(frozen=True)
 class CollectPlan:
     """What is copied to `artifacts/` from every node, also after a failure."""
@@ -418,13 +429,12 @@ class Plan:
 
     def service_gpus(self, node: int) -> int:
         """GPUs of node `node` that services have."""
-        return sum(service.gpus for service in self.services if node in service.nodes)
+        return taken_gpus(self.services, node)
 
     @property
     def driver_gpus(self) -> int:
         """GPUs of each node for Ray and the commands: as many everywhere as the fullest node has left."""
-        nodes = {node for service in self.services for node in service.nodes}
-        return self.gpus_per_node - max(map(self.service_gpus, nodes), default=0)
+        return self.gpus_per_node - most_gpus(self.services)
 
 
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from jobspec.finding import Finding, JobspecError, error, warning
 from jobspec.finding import allow as allow_rules
 from jobspec.frameworks.base import Context, FoundModel, Framework, FrameworkPlan, Level
 from jobspec.frameworks.shared.repo_tests import asked_tests
-from jobspec.plan import Plan
+from jobspec.plan import Plan, most_gpus
 from jobspec.planning.assemble import Resolution, assemble, find_hf_home
 from jobspec.planning.container import settle_container
 from jobspec.planning.elsewhere import moved
@@ -34,6 +34,7 @@ from jobspec.planning.on_disk import missing_sources
 from jobspec.planning.placed import causes, placed
 from jobspec.planning.repos import RepoSource, unreadable
 from jobspec.planning.run_site import site_of_run
+from jobspec.planning.services import check_service_files, planned_services
 from jobspec.runs.store import state_folder
 from jobspec.spec.find_site import DEFAULT_CLUSTER
 from jobspec.spec.paths import Origin
@@ -204,7 +205,9 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
         _size_by_recipe(resolution, framework, paths)
     if framework is not None and not resolution.mode_given:
         _choose_mode(resolution, framework, paths)
-    gpus = _gpus_per_node(resolution)
+    resolution.gpus_per_node = _gpus_per_node(resolution)
+    resolution.services = planned_services(resolution.spec, resolution.base, paths)
+    gpus = max(0, resolution.gpus_per_node - most_gpus(resolution.services))
     if framework is None or level is None:
         return _Outcome(None, level, repos, gpus)
     hf_home = find_hf_home(resolution)
@@ -225,6 +228,7 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
         resolution.lookups.model(resolution.spec, resolution.base, hf_home, resolution.profile.scheduler),
         container,
     )
+    resolution.findings += check_service_files(context)
     if resolution.spec.container.python is None:
         this = context.container.python == sys.executable
         resolution.default("container.python", "default", "this interpreter" if this else "")
