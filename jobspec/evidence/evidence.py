@@ -199,6 +199,20 @@ class Attempt:
         return frozenset({*named, *beside})
 
     @property
+    def own_matches(self) -> tuple[Match, ...]:
+        """Matches that tell of the driver: not those of `side_logs`, nor a service's lines in the job's log.
+
+        The job's log repeats findings, and that of a service has the last lines of its log.
+        """
+        beside = self.side_logs
+        told = "\n".join(item.why for item in self.findings if item.rule.startswith("service."))
+        return tuple(
+            match
+            for match in self.matches
+            if match.file not in beside and not ("/" not in match.file and match.text.strip() in told)
+        )
+
+    @property
     def findings(self) -> tuple[Finding, ...]:
         """Findings of the runtime, in order of time, each once."""
         findings = [event.finding for event in self.events if event.finding is not None]

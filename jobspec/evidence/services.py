@@ -75,6 +75,6 @@ def _told(row: ServiceResult) -> str:
     return {
         "stopped": f"{ready}, ended by the run",
         "died": f"{ready}, and ended by itself{code} while the run needed it",
-        "failed": f"{ready}, ended{code}",
+        "failed": ready,
         "ready": f"{ready}, and nothing says how it ended",
     }.get(row.state, "it was being started when the run ended")

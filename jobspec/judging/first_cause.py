@@ -81,8 +81,7 @@ def _candidates(
 ) -> Iterator[Cause]:
     """Causes by rank; the first one wins."""
     # A failure that the run survived did not end it, even where no other cause is known.
-    failures = (m for m in attempt.matches if m.verdict != NOTE and not m.survived)
-    matches = [match for match in failures if match.file not in attempt.side_logs]
+    matches = [match for match in attempt.own_matches if match.verdict != NOTE and not match.survived]
     yield from _early_findings(evidence, attempt)
     ended = _scheduler_cause(evidence, attempt)
     yield from _stalls(attempt, matches)

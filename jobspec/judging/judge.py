@@ -248,7 +248,7 @@ def _no_evidence(evidence: Evidence) -> str:
 def line_findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple[Finding, ...]:
     """Findings of the reader and the runtime, suspicious lines, troubles of the metrics, secrets in logs."""
     findings = [*evidence.problems, *attempt.findings, *attempt.metrics.findings]
-    lines = [match for match in attempt.matches if match.file not in attempt.side_logs]
+    lines = attempt.own_matches
     survived = [match for match in lines if match.survived][:MAX_SURVIVED]
     findings.extend(
         _suspicious(match, ", and train steps followed", "it did not stop the run")
