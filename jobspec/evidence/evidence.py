@@ -207,9 +207,7 @@ class Attempt:
         beside = self.side_logs
         told = "\n".join(item.why for item in self.findings if item.rule.startswith("service."))
         return tuple(
-            match
-            for match in self.matches
-            if match.file not in beside and not ("/" not in match.file and match.text.strip() in told)
+            match for match in self.matches if match.file not in beside and not _repeats(match, told)
         )
 
     @property
@@ -218,6 +216,12 @@ class Attempt:
         findings = [event.finding for event in self.events if event.finding is not None]
         findings.extend(self.results.findings if self.results else ())
         return tuple(dict.fromkeys(findings))
+
+
+def _repeats(match: Match, told: str) -> bool:
+    """Whether it is a line of the job's log that only repeats one of `told`."""
+    line = match.text.strip().removeprefix("why:").strip()
+    return "/" not in match.file and bool(line) and line in told
 
 
 @dataclass(frozen=True)
