@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 from msgspec import convert
 
 from jobspec.evidence.evidence import (
-    GOOD,
     Artifact,
     Attempt,
     Checkpoint,
@@ -46,22 +45,7 @@ from jobspec.runtime.base.run_files import read_lines, read_text
 from jobspec.triage import LogSource, Match, scan_files
 from jobspec.triage.deciding_facts import with_recorded_facts
 
-__all__ = [
-    "GOOD",
-    "Artifact",
-    "Attempt",
-    "Checkpoint",
-    "CommandResult",
-    "Event",
-    "Evidence",
-    "LogFile",
-    "NodeFacts",
-    "PhaseResult",
-    "Results",
-    "SchedulerState",
-    "read_checkpoints",
-    "read_evidence",
-]
+__all__ = ["read_checkpoints", "read_evidence"]
 
 T = TypeVar("T")
 MAX_LISTED_FILES = 2000  # per checkpoint; a sharded checkpoint of 64 ranks has about 300

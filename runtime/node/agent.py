@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 import traceback
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
@@ -234,25 +233,9 @@ class Node:
         return {}
 
     def helpers(self, arguments: Mapping[str, Any]) -> Reply:
-        from jobspec.runtime.checkouts import mcore_helpers
+        from jobspec.runtime.node.helpers import build
 
-        if self.plan.helpers is None:
-            return {"findings": []}
-        report = self._reporter("helpers")
-        result = mcore_helpers.build(
-            self.plan.helpers, self.plan.node_local, sys.executable, report, self.env
-        )
-        if result.folder:
-            for entry in Path(result.folder).iterdir():
-                own_folder.link(self.paths.helpers / entry.name, str(entry))
-        reply: Reply = {
-            "cached": result.cached,
-            "library": result.library,
-            "findings": _json(result.findings),
-        }
-        if result.folder:
-            reply["proof"] = asdict(result.proof)
-        return reply
+        return build(self.plan, self.paths, self.env, self._reporter("helpers"))
 
     def imports(self, arguments: Mapping[str, Any]) -> Reply:
         from jobspec.plan import ImportProof
