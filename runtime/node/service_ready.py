@@ -11,6 +11,7 @@ from typing import Callable
 from jobspec.plan import ReadyPlan
 from jobspec.runtime.base.service_places import Place
 
+LOOPBACK = "127.0.0.1"
 TRY_S = 5.0  # for one answer; a server that loads a model may accept and say nothing
 MAX_LINE_BYTES = 8192  # of the log, the rest of a longer one is left out
 
@@ -27,14 +28,27 @@ def look_for(ready: ReadyPlan, place: Place, log: Path) -> Look:
 
 
 def _connected(place: Place) -> str:
+    why = _refused(place.host, place.port)
+    if not why:
+        return ""
+    missing = f"{place.host}:{place.port} does not accept connections ({why})"
+    if place.host != LOOPBACK and not _refused(LOOPBACK, place.port):
+        missing += f", {LOOPBACK} does: other nodes do not reach that address"
+    return missing
+
+
+def _refused(host: str, port: int) -> str:
+    """Why nobody can connect; empty where somebody can."""
     try:
-        socket.create_connection((place.host, place.port), TRY_S).close()
+        socket.create_connection((host, port), TRY_S).close()
     except OSError as problem:
-        return f"{place.host}:{place.port} does not accept connections ({problem.strerror or problem})"
+        return problem.strerror or str(problem)
     return ""
 
 
 def _asked(place: Place, path: str, wanted: int) -> str:
+    if missing := _connected(place):
+        return missing
     connection = http.client.HTTPConnection(place.host, place.port, timeout=TRY_S)
     try:
         connection.request("GET", path)

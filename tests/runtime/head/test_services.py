@@ -37,6 +37,12 @@ server = http.server.HTTPServer((os.environ['JOBSPEC_SERVICE_JUDGE_HOST'], int(o
 print('listens on', os.environ['PORT'], flush=True)
 server.serve_forever()
 """
+# A server of the loopback address that accepts and never answers.
+HANGS = """
+import os, socket, time
+server = socket.create_server(("127.0.0.1", int(os.environ["PORT"])))
+time.sleep(300)
+"""
 ASK = """
 import os, sys, urllib.request
 print("the judge says", urllib.request.urlopen(os.environ["JOBSPEC_SERVICE_JUDGE_URL"] + sys.argv[1]).status)
@@ -120,7 +126,7 @@ def test_status_that_is_asked_for_is_waited_for(tmp_path: Path) -> None:
     ("ready", "missing"),
     [
         (ReadyPlan("tcp", timeout_s=1.0), "does not accept connections"),
-        (ReadyPlan("http", "/health", timeout_s=1.0), "/health does not answer"),
+        (ReadyPlan("http", "/health", timeout_s=1.0), "does not accept connections"),
         (ReadyPlan("log", "^ready$", timeout_s=1.0), "no line of its log matches `^ready$`"),
     ],
     ids=["tcp", "http", "log"],
@@ -145,6 +151,25 @@ def test_another_status_is_named(tmp_path: Path) -> None:
         what = run.results()["findings"][0]["what"]
     assert code == 3
     assert what.endswith("/ answers with status 200, not 204")
+
+
+def test_server_that_hangs_is_not_ready(tmp_path: Path) -> None:
+    """It accepts and says nothing, as one that loads a model."""
+    hangs = ServicePlan(
+        "judge", (sys.executable, "-c", HANGS), ready=ReadyPlan("http", "/health", timeout_s=1.0)
+    )
+    with finished(tmp_path, TOUCH, hangs) as (code, _, run):
+        what = run.results()["findings"][0]["what"]
+    assert code == 3
+    assert what.endswith("/health does not answer (timed out)")
+
+
+def test_server_that_no_other_node_reaches_is_told_so(tmp_path: Path) -> None:
+    hidden = ServicePlan("judge", (sys.executable, "-c", HANGS), ready=ReadyPlan("tcp", timeout_s=1.0))
+    with finished(tmp_path, TOUCH, hidden, nodes=2) as (code, _, run):  # the head's address is 127.0.0.2
+        what = run.results()["findings"][0]["what"]
+    assert code == 3
+    assert what.endswith("127.0.0.1 does: other nodes do not reach that address")
 
 
 def test_service_that_ends_before_it_is_ready_blocks_the_run(tmp_path: Path) -> None:
