@@ -6,6 +6,7 @@ any of them the end of the driver is the cause. `docs/verdict.md` gives the orde
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -90,6 +91,8 @@ def _candidates(
     yield from (_from_match(match) for match in evidence.job_matches if match.signature == REQUEUE_LIMIT)
     if ended is not None and ended.kind in FROM_OUTSIDE and not stood_still:
         yield _with_lost_node(ended, attempt, late)
+    dead, late = _dead_services(attempt, late)
+    yield from dead
     noticed = [cause for cause in late if cause.kind not in ONLY_HOW_IT_ENDED]
     yield from _merge([_from_match(match) for match in _that_say_why(matches)], noticed)
     if ended is not None:
@@ -120,6 +123,22 @@ def _stalls(attempt: Attempt, matches: list[Match]) -> Iterator[Cause]:
         if by_line or (until is None and match.time and match.time < told.time):
             yield _from_match(match)
     yield _from_finding(attempt, told.finding, told)
+
+
+def _dead_services(attempt: Attempt, late: list[Cause]) -> tuple[list[Cause], list[Cause]]:
+    """Services that ended before any command failed, and the other causes without those that ended after one.
+
+    What the driver says of a service that is gone is an effect, as is the end of one whose driver is gone.
+    """
+    results = attempt.results
+    dead = [cause for cause in late if cause.kind == "service.ended"]
+    rest = [cause for cause in late if cause.kind != "service.ended"]
+    if results is None:
+        return dead, rest
+    until = min((item.end for item in results.commands if item.exit_code != 0), default=math.inf)
+    early = [row for row in results.services if row.state == "died" and row.end <= until]
+    told = [(f"service `{row.name}` ", row.node) for row in early]
+    return [c for c in dead if any(c.text.startswith(begin) and c.node == node for begin, node in told)], rest
 
 
 def _that_say_why(matches: list[Match]) -> list[Match]:

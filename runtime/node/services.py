@@ -142,10 +142,10 @@ class Services:
         with self._lock:
             service.ended = ended
             died = service.state == "died"
-        service.over.set()
         if died:
             finding = _of(service.plan, _died(service, self._logs))
             self._emit({"phase": "services", "finding": finding.to_json()})
+        service.over.set()
 
     def stop(self, grace_s: float) -> Dict[str, Any]:
         """End all: SIGTERM to everything that each has started, SIGKILL after `grace_s`. Idempotent."""
@@ -153,7 +153,8 @@ class Services:
             self._closed = True
             services = list(self._running.values())
             for service in services:
-                service.stopped = service.stopped or service.ended is None
+                # One that has ended may still be closing its log.
+                service.stopped = service.stopped or service.task.child.running()
         threads = [threading.Thread(target=self._end, args=(service, grace_s)) for service in services]
         for thread in threads:
             thread.start()

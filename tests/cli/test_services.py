@@ -34,12 +34,14 @@ with open(os.environ["JOBSPEC_METRICS_DIR"] + "/metrics.jsonl", "w") as metrics:
         try:
             reward = json.load(urllib.request.urlopen(url, text.encode()))
         except OSError:
+            if "PATIENCE" not in os.environ:
+                raise
             time.sleep(300)
         print(json.dumps({"step": step, "reward": reward}), file=metrics, flush=True)
 """
 
 
-def run(project: Project, *texts: str, **service: Any) -> tuple[Done, dict[str, Any]]:
+def run(project: Project, *texts: str, patience: bool = True, **service: Any) -> tuple[Done, dict[str, Any]]:
     project.write("serve.py", SERVER)
     project.write("train.py", TRAIN)
     ready = {"http": "/health", "timeout": 60}
@@ -48,6 +50,7 @@ def run(project: Project, *texts: str, **service: Any) -> tuple[Done, dict[str, 
         "name": "rewarded",
         "framework": "command",
         "launch": {"mode": "srun"},
+        "container": {"env": {"PATIENCE": "1"} if patience else {}},
         "services": [{"name": "reward", "command": [sys.executable, "serve.py"], "ready": ready, **service}],
         "train": {"command": [sys.executable, "train.py", *texts]},
         "metrics": {"require": ["last(reward) >= 0.5"]},
@@ -80,6 +83,14 @@ def test_server_that_dies_blocks_the_run(project: Project) -> None:
     assert cause["text"] == "service `reward` exited with 5 while the run needed it"
     assert "the judge's engine is dead" in cause["why"]
     assert report["deliverables"]["Service reward"]["status"] == "Blocked"
+
+
+def test_driver_that_fails_as_its_server_dies_is_no_fail(project: Project) -> None:
+    """It ends a moment later, with a traceback of its own: that is an effect."""
+    done, report = run(project, "0001", "stop", patience=False)
+    assert done.code == 3, done.text
+    assert report["first_cause"]["class"] == "service.ended"
+    assert report["result"] == "Blocked"
 
 
 def test_server_that_is_never_ready_blocks_the_run(project: Project) -> None:

@@ -143,6 +143,24 @@ def test_death_of_a_service_is_the_cause(tmp_path: Path, phase: str) -> None:
     assert "GPU memory" in cause.why  # what triage calls it
 
 
+@pytest.mark.parametrize(
+    ("died", "result", "kind"),
+    [(8.0, Result.BLOCKED, "service.ended"), (10.0, Result.FAIL, "exception")],
+    ids=["before", "after"],
+)
+def test_what_ended_first_is_the_cause(tmp_path: Path, died: float, result: Result, kind: str) -> None:
+    """The driver that lost its service fails at once, on the same node, and its log looks like the cause."""
+    rows = [row("died", exit_code=9, end=T0 + died)]
+    run = made(tmp_path, outcome="failed", services=rows)
+    finding = dead(run, "serves")
+    command = {"name": "train", "exit_code": 1, "start": T0, "end": T0 + 9, "log": "logs/n1/train.log"}
+    run.log('Traceback (most recent call last):\n  File "x.py", line 1\nValueError: no reward came\n')
+    run.results("failed", 1, commands=[command], services=rows, findings=[finding])
+    found = verdict(run)
+    assert found.first_cause is not None
+    assert (found.result, found.first_cause.kind) == (result, kind)
+
+
 def test_log_of_a_sandbox_explains_no_failure_of_the_driver(tmp_path: Path) -> None:
     """It runs what a model writes: its log is full of errors that it bears."""
     log = "Traceback (most recent call last):\n  File x.py\nModuleNotFoundError: No module named 'nunpy'\n"
