@@ -210,6 +210,16 @@ def test_required_service_that_dies_ends_the_run(tmp_path: Path) -> None:
     assert (row["state"], row["exit_code"]) == ("died", 9)
 
 
+def test_service_that_is_gone_when_the_driver_ends_well_is_no_pass(tmp_path: Path) -> None:
+    """However late its end is noticed: a program of it holds its output open."""
+    gone = shell(ask("/die") + "; sleep 0.5")
+    slow = script(f"sleep 300 & exec {shlex.join([sys.executable, '-c', SERVER, '0'])}")
+    with finished(tmp_path, gone, slow) as (code, output, run):
+        assert [state for _, _, state in states(run)] == ["died"]
+        assert run.rules() == ["service.ended"]
+    assert code == 3, output
+
+
 def test_run_goes_on_without_a_service_that_is_not_required(tmp_path: Path) -> None:
     told = "grep -q service.ended $JOBSPEC_ATTEMPT_DIR/events.jsonl"
     command = shell(f"{ask('/die')}; until {told}; do sleep 0.1; done")
