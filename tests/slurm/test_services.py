@@ -81,6 +81,40 @@ def test_driver_of_two_nodes_asks_a_service_on_the_last(lab: Lab, tmp_shared: Pa
     nothing_is_left(lab, tmp_shared)
 
 
+REWARDS = """\
+import os, ray, urllib.request
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
+ray.init()
+@ray.remote(num_cpus=0)
+def reward():
+    return urllib.request.urlopen(os.environ["JOBSPEC_SERVICE_JUDGE_URL"]).read().decode().split()[0]
+nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+tasks = [reward.options(scheduling_strategy=On(node, soft=False)).remote() for node in nodes]
+print("ANSWERS", sorted(ray.get(tasks)))
+"""
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_workers_of_ray_in_containers_ask_their_own_node(lab: Lab, need_runtime, tmp_shared: Path) -> None:  # type: ignore[no-untyped-def]
+    need_runtime("bubblewrap")
+    (tmp_shared / "serve.py").write_text(SERVER)
+    (tmp_shared / "train.py").write_text(REWARDS)
+    judge = {"name": "judge", "command": [str(lab.python), str(tmp_shared / "serve.py")], "on": "all"}
+    made = lab.command_spec(
+        "ray-served",
+        [str(lab.python), str(tmp_shared / "train.py")],
+        nodes=2,
+        mode="ray",
+        runtime="bubblewrap",
+        services=[judge],
+    )
+    done = lab.jobspec("run", made, cluster="lab-bubblewrap")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ANSWERS ['n1', 'n2']" in lab.jobspec("logs", "last").stdout
+    nothing_is_left(lab, tmp_shared)
+
+
 def test_death_of_a_service_is_the_job_s_cause(lab: Lab, tmp_shared: Path) -> None:
     done = lab.jobspec("run", spec(lab, tmp_shared, "unserved", "/die"))
     assert done.returncode == 3, done.stdout + done.stderr

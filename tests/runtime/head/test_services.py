@@ -19,6 +19,7 @@ from jobspec.plan import CommandPlan, Plan, ReadyPlan, ServicePlan
 from jobspec.runtime.base.service_places import Place, share_gpus, variables, visible_gpus
 from jobspec.runtime.node.services import Services
 from tests.kits.agent_lab import RAY, Run, running, shell
+from tests.kits.pythons import PYTHON39, needs_python39
 
 # A web server of this node: GET /ready answers 503 for `slow` seconds, any other path 200.
 SERVER = """
@@ -106,6 +107,15 @@ def test_ready_service_is_there_for_the_driver(tmp_path: Path, ready: ReadyPlan)
     assert (row["state"], row["log"]) == ("stopped", f"logs/{row['node']}/service-judge.log")
     assert log.startswith(f"listens on {row['port']}\n")
     assert "listens on" not in output  # the job's log is the commands'
+
+
+@needs_python39
+def test_service_on_the_oldest_python(tmp_path: Path) -> None:
+    with running(tmp_path, ASKS, services=(judge(ready=ReadyPlan("http", "/ready")),)) as run:
+        run.agent(python=str(PYTHON39))
+        code, output = run.finish()
+        assert (code, [state for _, _, state in states(run)]) == (0, ["stopped"]), output
+        assert run.leftovers() == []
 
 
 def test_run_without_services_has_no_such_phase(tmp_path: Path) -> None:
