@@ -43,10 +43,10 @@ class Service:
 
     @property
     def state(self) -> str:
+        if self.ready_s is None:
+            return "starting" if self.ended is None or self.stopped else "failed"
         if self.stopped:
             return "stopped"
-        if self.ready_s is None:
-            return "starting" if self.ended is None else "failed"
         return "ready" if self.ended is None else "died"
 
     def row(self) -> Dict[str, Any]:

@@ -358,6 +358,7 @@ def test_signal_ends_the_wait_for_a_service(tmp_path: Path) -> None:
         results = run.results()
         assert run.leftovers() == []
     assert results["outcome"] == "cancelled"
+    assert [row["state"] for row in results["services"]] == ["starting"]
     assert not [row for row in results["findings"] if row["rule"].startswith("service.")]
 
 
