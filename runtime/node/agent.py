@@ -90,7 +90,9 @@ class Node:
             "service": lambda arguments: self._services.start(arguments, self.env),
             "command": self.run_command,
             "counters": lambda _: counters.read(self.plan, self.env),
-            "dump": lambda _: standing.sample(self.plan, self.who, self.env, self.redactor),
+            "dump": lambda _: standing.sample(
+                self.plan, self.who, self.env, self.redactor, self._services.pids()
+            ),
             "stop_command": self.stop_command,
             "stop_services": lambda arguments: self._services.stop(float(arguments["grace_s"])),
             "stop": self.stop,

@@ -11,7 +11,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set
 
 from jobspec.finding import WARNING, Finding, error
 from jobspec.plan import CommandPlan, Plan, ServicePlan
@@ -146,6 +146,12 @@ class Services:
             finding = _of(service.plan, _died(service, self._logs))
             self._emit({"phase": "services", "finding": finding.to_json()})
         service.over.set()
+
+    def pids(self) -> Set[int]:
+        """All processes of the services that run here."""
+        with self._lock:
+            running = [service for service in self._running.values() if service.ended is None]
+        return {pid for service in running for pid in service.task.child.members()}
 
     def stop(self, grace_s: float) -> Dict[str, Any]:
         """End all: SIGTERM to everything that each has started, SIGKILL after `grace_s`. Idempotent."""

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any, Dict, List, Mapping
+from typing import Any, Container, Dict, List, Mapping
 
 from jobspec.plan import Plan
 from jobspec.runtime.base import procs
@@ -27,9 +27,12 @@ def processes(plan: Plan, env: Mapping[str, str]) -> List[int]:
     return procs.leftovers()
 
 
-def sample(plan: Plan, who: Identity, env: Mapping[str, str], redactor: Redactor) -> Dict[str, Any]:
-    """One sample of all stacks, with what the node itself says."""
-    taken = take.take(processes(plan, env), who.name, take.find_py_spy(env, who.run_dir))
+def sample(
+    plan: Plan, who: Identity, env: Mapping[str, str], redactor: Redactor, services: Container[int]
+) -> Dict[str, Any]:
+    """One sample of all stacks but those of services, which stand idle by nature; and what the node says."""
+    pids = [pid for pid in processes(plan, env) if pid not in services]
+    taken = take.take(pids, who.name, take.find_py_spy(env, who.run_dir))
     return {
         "text": redactor.text(taken.text),
         "notes": [redactor.text(note) for note in taken.notes],

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from jobspec.plan import CommandPlan, Plan, ReadyPlan, ServicePlan
+from jobspec.plan import CommandPlan, Plan, ReadyPlan, ServicePlan, StallPlan
 from jobspec.runtime.base.service_places import Place, share_gpus, variables, visible_gpus
 from jobspec.runtime.node.services import Services
 from tests.kits.agent_lab import RAY, Run, running, shell
@@ -387,6 +387,17 @@ def test_held_run_ends_with_its_service(tmp_path: Path) -> None:
         urllib.request.urlopen(f"http://127.0.0.1:{row['port']}/die").close()
         assert run.finish()[0] == 3
         assert run.rules()[0] == "service.ended"
+
+
+def test_stall_is_explained_as_if_no_service_stood_idle(tmp_path: Path) -> None:
+    """An idle server is no second process that stands still: the driver's lock is the cause."""
+    lines = ("import threading", "print('step 1', flush=True)", "lock = threading.Lock()", "lock.acquire()")
+    (tmp_path / "train.py").write_text("\n".join([*lines, "lock.acquire()"]))
+    command = CommandPlan("train", (sys.executable, str(tmp_path / "train.py")))
+    with finished(tmp_path, command, judge(), stall=StallPlan(4, "end")) as (code, _, run):
+        finding = run.results()["findings"][0]
+    assert (code, finding["rule"]) == (1, "driver.stall")
+    assert "waits for a lock" in finding["what"]
 
 
 def test_workers_of_ray_know_the_addresses(tmp_path: Path) -> None:
