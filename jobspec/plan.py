@@ -18,6 +18,7 @@ from typing import (
     Dict,
     Mapping,
     Optional,
+    Sequence,
     Tuple,
     Type,
     TypeVar,
@@ -183,6 +184,53 @@ class CommandPlan:
 
 
 @dataclass(frozen=True)
+class ReadyPlan:
+    """How a service shows that it is ready. `text` is the path of `http`, the regular expression of `log`."""
+
+    kind: str = "tcp"  # tcp | http | log
+    text: str = ""
+    status: int = 200  # of `http`
+    timeout_s: float = 300.0
+
+
+def service_variable(name: str) -> str:
+    """The variables of a service begin so; `_HOST`, `_PORT`, `_URL` and `_URLS` follow."""
+    return "JOBSPEC_SERVICE_" + name.replace("-", "_").upper()
+
+
+@dataclass(frozen=True)
+class ServicePlan:
+    """A program that runs beside the driver from before its start to behind its end.
+
+    `nodes` are indices among the run's nodes, with one process and `gpus` GPUs on each.
+    """
+
+    name: str
+    argv: Tuple[str, ...]
+    shell: bool = False
+    nodes: Tuple[int, ...] = (0,)
+    gpus: int = 0
+    port: int = 0  # 0: any free one
+    ready: ReadyPlan = ReadyPlan()
+    required: bool = True
+
+    @property
+    def log(self) -> str:
+        """The name of its log in the log folder of each of its nodes."""
+        return f"service-{self.name}.log"
+
+
+def taken_gpus(services: Sequence[ServicePlan], node: int) -> int:
+    return sum(service.gpus for service in services if node in service.nodes)
+
+
+def most_gpus(services: Sequence[ServicePlan]) -> int:
+    """GPUs that services have on the node where they have most."""
+    nodes = {node for service in services for node in service.nodes}
+    return max((taken_gpus(services, node) for node in nodes), default=0)
+
+
+@dataclass(frozen=True)
 class CollectPlan:
     """What is copied to `artifacts/` from every node, also after a failure."""
 
@@ -345,7 +393,7 @@ class Plan:
     scheduler: str  # slurm | local
     mode: str  # ray | srun | upstream
     nodes: int = 1
-    gpus_per_node: int = 0
+    gpus_per_node: int = 0  # those of services included
     container: ContainerPlan = ContainerPlan()
     env: Mapping[str, str] = field(default_factory=dict)  # exported before Ray starts, on every node
     secrets: Tuple[str, ...] = ()  # names only
@@ -357,6 +405,7 @@ class Plan:
     ray: Optional[RayPlan] = None
     upstream: Optional[UpstreamPlan] = None  # with mode `upstream`; `ray` is None then
     checks: Tuple[CommandPlan, ...] = ()  # tests of the checkouts, phase `checks`, before `driver`
+    services: Tuple[ServicePlan, ...] = ()  # in the order of their start, phase `services`, before `driver`
     commands: Tuple[CommandPlan, ...] = ()
     abort_when: Tuple[AbortPlan, ...] = ()  # read by the runtime, during `driver`
     stall: StallPlan = StallPlan()
@@ -381,6 +430,15 @@ class Plan:
     def passed(self) -> Tuple[str, ...]:
         """The names of all variables that travel from the submitting shell to the agents."""
         return tuple(dict.fromkeys((*self.secrets, *self.stage_secrets)))
+
+    def service_gpus(self, node: int) -> int:
+        """GPUs of node `node` that services have."""
+        return taken_gpus(self.services, node)
+
+    @property
+    def driver_gpus(self) -> int:
+        """GPUs of each node for Ray and the commands: as many everywhere as the fullest node has left."""
+        return self.gpus_per_node - most_gpus(self.services)
 
 
 T = TypeVar("T")

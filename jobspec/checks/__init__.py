@@ -16,6 +16,7 @@ from jobspec.checks import (
     network,
     resources,
     sbatch_options,
+    services,
     staging,
     upstream,
 )
@@ -29,6 +30,7 @@ Rule = Callable[[Plan, JobSpec, ClusterProfile], Iterable[Finding]]
 RULES: tuple[Rule, ...] = (
     *resources.RULES,
     *sbatch_options.RULES,
+    *services.RULES,
     *launch.RULES,
     *containers.RULES,
     *environment.RULES,

@@ -115,12 +115,12 @@ def workers_fit(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[
     workers, nodes = spec.train.workers, plan.nodes
     if not workers:
         return
-    if plan.gpus_per_node and workers > nodes * plan.gpus_per_node:
+    if plan.driver_gpus and workers > nodes * plan.driver_gpus:
         yield error(
             "train.workers-gpus",
-            f"the spec asks for {workers} workers, the run has {nodes * plan.gpus_per_node} GPUs",
-            why=f"{nodes} node(s) with {plan.gpus_per_node} GPU(s) each, one worker on each GPU",
-            fix=f"use {nodes * plan.gpus_per_node} workers or fewer",
+            f"the spec asks for {workers} workers, the run has {nodes * plan.driver_gpus} GPUs",
+            why=f"{nodes} node(s) with {plan.driver_gpus} GPU(s) each, one worker on each GPU",
+            fix=f"use {nodes * plan.driver_gpus} workers or fewer",
             path="train.workers",
         )
     if workers % nodes:

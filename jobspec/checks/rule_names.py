@@ -81,6 +81,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "reference resume reward sleep-level steps train-shared value variant verify versions"
         ),
         "secrets": _names("unset"),
+        "service": _names("gpus idle-gpus no-gpus-left nodes port upstream visible-devices"),
         "skyrl": _names(
             "algorithm batch chat-template checkout checkpoint-dir checkpoint-home checkpoint-size "
             "colocated context-parallel data entrypoint executor expandable-segments flash-attention float32 "
@@ -93,8 +94,8 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "alias base characters checkpoint checks choice cluster command cycle dependency dump "
             "duplicate-key duplicate-name empty encoding env file format helpers key kind merge missing "
             "model-id model-source module mount no-effect not-text number pipeline pipelines range recipe "
-            "reference repo-folder repo-ref repo-source repo-url revision sbatch secret set size sweep "
-            "syntax tab tag top type unknown-key unquoted value variant version"
+            "reference repo-folder repo-ref repo-source repo-url revision sbatch secret service set size "
+            "sweep syntax tab tag top type unknown-key unquoted value variant version"
         ),
         "stage": _names(
             "by-path copy download hub-by-path hub-no-internet hub-unknown hub-unpinned mirror missing "

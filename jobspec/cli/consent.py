@@ -79,6 +79,8 @@ def _deeds(resolved: Resolved) -> Iterator[tuple[str, str]]:
         yield "runs", shlex.join(spec.train.command or [f"what framework `{spec.framework}` makes of it"])
     for command in () if plan is None else (*plan.checks, *plan.commands):
         yield "runs", command.argv[0] if command.shell else shlex.join(command.argv)
+    for service in spec.services:
+        yield "runs", service.command[0] if service.shell else shlex.join(service.command)
     settings = [spec.train.overrides, *(pipeline.train.overrides for pipeline in spec.pipelines)]
     for overrides in filter(None, settings):
         yield "passes", json.dumps(overrides, default=str)

@@ -22,7 +22,22 @@ HEADER: Row = ("NODES", "N", "ROLE", "GPUS OF EACH")
 
 def node_rows(plan: Plan, kind: str = "", pipelines: Sequence[Pipeline] = ()) -> list[Row]:
     """Nodes of one role each. Which physical nodes they are, the scheduler decides."""
-    gpus = f"{plan.gpus_per_node} {kind}".strip() if plan.gpus_per_node else "none"
+    return [*_driver_rows(plan, kind, pipelines), *_service_rows(plan, kind)]
+
+
+def _service_rows(plan: Plan, kind: str) -> Iterator[Row]:
+    for service in plan.services:
+        nodes = service.nodes
+        gpus = _gpus(service.gpus, kind)
+        yield (_span(nodes[0], nodes[-1]), str(len(nodes)), f"service {service.name}", gpus)
+
+
+def _gpus(count: int, kind: str) -> str:
+    return f"{count} {kind}".strip() if count else "none"
+
+
+def _driver_rows(plan: Plan, kind: str, pipelines: Sequence[Pipeline]) -> list[Row]:
+    gpus = _gpus(plan.driver_gpus, kind)
     others = _span(1, plan.nodes - 1)
     if plan.mode == "upstream" and plan.upstream is not None:
         return [
@@ -37,7 +52,7 @@ def node_rows(plan: Plan, kind: str = "", pipelines: Sequence[Pipeline] = ()) ->
     rows = [("0", "1", "Ray head, driver" if ray else "the command", gpus)]
     if plan.nodes > 1:
         rows.append((others, str(plan.nodes - 1), "Ray worker" if ray else "nothing of the command", gpus))
-    return [*rows, *_pipeline_rows(pipelines, plan.gpus_per_node)]
+    return [*rows, *_pipeline_rows(pipelines, plan.driver_gpus)]
 
 
 def _pipeline_rows(pipelines: Sequence[Pipeline], per_node: int) -> Iterator[Row]:

@@ -66,6 +66,24 @@ class CommandResult:
 
 
 @dataclass(frozen=True)
+class ServiceResult:
+    """One process of a service. `stopped`: it was ready, and alive when the run ended it.
+
+    Other states are `starting`, `ready` (nobody said how it ended), `failed` (never ready) and `died`.
+    """
+
+    name: str
+    node: str
+    state: str = ""
+    port: int = 0
+    ready_s: Seconds | None = None
+    exit_code: int | None = None
+    start: Seconds = 0.0
+    end: Seconds = 0.0
+    log: str = ""
+
+
+@dataclass(frozen=True)
 class NodeFacts:
     """What the runtime saw of one node."""
 
@@ -109,6 +127,7 @@ class Results:
     findings: tuple[Finding, ...] = ()
     phases: tuple[PhaseResult, ...] = ()
     commands: tuple[CommandResult, ...] = ()
+    services: tuple[ServiceResult, ...] = ()
     nodes: tuple[NodeFacts, ...] = ()
     imports: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # module -> node -> file
     collect: Mapping[str, Any] = field(default_factory=dict)
@@ -170,12 +189,28 @@ class Attempt:
         return next((item for item in self.logs if Path(item.path).stem == command), None)
 
     @property
-    def check_logs(self) -> frozenset[str]:
-        """Paths of the logs of phase `checks`: tests provoke errors, so these logs explain nothing else."""
+    def side_logs(self) -> frozenset[str]:
+        """Paths of the logs of tests and services: they say nothing of what the driver did.
+
+        Tests provoke errors, and so does the code that a sandbox runs.
+        """
         commands = self.results.commands if self.results else ()
         named = {item.log for item in commands if item.phase == "checks" and item.log}
         # The runtime names them so; while the tests run there is no `results.json` yet.
-        return frozenset({*named, *(i.path for i in self.logs if Path(i.path).stem.startswith("checks-"))})
+        beside = (log.path for log in self.logs if Path(log.path).stem.startswith(("checks-", "service-")))
+        return frozenset({*named, *beside})
+
+    @property
+    def own_matches(self) -> tuple[Match, ...]:
+        """Matches that tell of the driver: not those of `side_logs`, nor a service's lines in the job's log.
+
+        The job's log repeats findings, and that of a service has the last lines of its log.
+        """
+        beside = self.side_logs
+        told = "\n".join(item.why for item in self.findings if item.rule.startswith("service."))
+        return tuple(
+            match for match in self.matches if match.file not in beside and not _repeats(match, told)
+        )
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -183,6 +218,12 @@ class Attempt:
         findings = [event.finding for event in self.events if event.finding is not None]
         findings.extend(self.results.findings if self.results else ())
         return tuple(dict.fromkeys(findings))
+
+
+def _repeats(match: Match, told: str) -> bool:
+    """Whether it is a line of the job's log that only repeats one of `told`."""
+    line = match.text.strip().removeprefix("why:").strip()
+    return "/" not in match.file and bool(line) and line in told
 
 
 @dataclass(frozen=True)

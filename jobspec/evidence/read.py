@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 from msgspec import convert
 
 from jobspec.evidence.evidence import (
-    GOOD,
     Artifact,
     Attempt,
     Checkpoint,
@@ -34,6 +33,7 @@ from jobspec.evidence.evidence import (
     PhaseResult,
     Results,
     SchedulerState,
+    ServiceResult,
 )
 from jobspec.evidence.lost_answers import in_logs
 from jobspec.evidence.pytest_log import read_test_log
@@ -46,22 +46,7 @@ from jobspec.runtime.base.run_files import read_lines, read_text
 from jobspec.triage import LogSource, Match, scan_files
 from jobspec.triage.deciding_facts import with_recorded_facts
 
-__all__ = [
-    "GOOD",
-    "Artifact",
-    "Attempt",
-    "Checkpoint",
-    "CommandResult",
-    "Event",
-    "Evidence",
-    "LogFile",
-    "NodeFacts",
-    "PhaseResult",
-    "Results",
-    "SchedulerState",
-    "read_checkpoints",
-    "read_evidence",
-]
+__all__ = ["read_checkpoints", "read_evidence"]
 
 T = TypeVar("T")
 MAX_LISTED_FILES = 2000  # per checkpoint; a sharded checkpoint of 64 ranks has about 300
@@ -269,9 +254,11 @@ def _event(data: Mapping[str, Any], file: str, line: int) -> Event:
 def _missing_logs(results: Results | None, logs: Iterable[LogFile]) -> Iterator[Finding]:
     """A warning for each missing log that `results.json` names."""
     have = {log.path for log in logs}
-    for command in results.commands if results is not None else ():
-        if command.log and command.log not in have:
-            what = f"the log of `{command.name}`, `{command.log}`, is missing"
+    named = [(item.name, item.log) for item in results.commands] if results is not None else []
+    named += [(item.name, item.log) for item in results.services] if results is not None else []
+    for name, log in named:
+        if log and log not in have:
+            what = f"the log of `{name}`, `{log}`, is missing"
             fix = "restore the log; until then its causes, steps and imports count as not shown"
             yield warning("evidence.log", what, fix=fix, file=results.file if results else "")
 
@@ -296,6 +283,10 @@ def _results(data: Mapping[str, Any], path: Path, root: Path, number: int) -> Re
         "findings": [_parsed(item, Finding) for item in data.get("findings") or ()],
         "phases": [_parsed(item, PhaseResult) for item in data.get("phases") or ()],
         "commands": [_command(item, path.parent, root) for item in data.get("commands") or ()],
+        "services": [
+            _parsed({**item, "log": _relative(path.parent / item["log"], root)}, ServiceResult)
+            for item in data.get("services") or ()
+        ],
         "nodes": [_parsed(item, NodeFacts) for item in data.get("nodes") or ()],
     }
     return _parsed({**data, **parts, "file": _relative(path, root)}, Results)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from jobspec.disk import is_file, is_folder
@@ -43,9 +44,16 @@ def found(word: str, spec: JobSpec, base: Path, repo_paths: Mapping[str, str]) -
 
 
 def settled(spec: JobSpec, base: Path, repo_paths: Mapping[str, str]) -> tuple[str, ...]:
-    """`train.command` with its scripts as absolute paths; a bash text, and a container's own folder, stay."""
-    command = tuple(spec.train.command or ())
-    if spec.train.shell or spec.container.workdir or spec.launch.mode == "upstream":
+    """`train.command` with its scripts as absolute paths."""
+    return settled_words(spec.train.command or (), spec.train.shell, spec, base, repo_paths)
+
+
+def settled_words(
+    words: Sequence[str], shell: bool, spec: JobSpec, base: Path, repo_paths: Mapping[str, str]
+) -> tuple[str, ...]:
+    """A command with its scripts as absolute paths; a bash text, and a container's own folder, stay."""
+    command = tuple(words)
+    if shell or spec.container.workdir or spec.launch.mode == "upstream":
         return command
     return tuple(
         str(found(word, spec, base, repo_paths) or word) if _is_script(at, word) else word
@@ -54,12 +62,22 @@ def settled(spec: JobSpec, base: Path, repo_paths: Mapping[str, str]) -> tuple[s
 
 
 def check_files(context: Context) -> Iterator[Finding]:
-    """Findings about the relative files of the command."""
+    """Findings about the relative files of `train.command`."""
+    train = context.spec.train
+    yield from check_words(context, train.command or (), train.shell, _PATH)
+
+
+def check_words(context: Context, command: Sequence[str], shell: bool, path: str) -> Iterator[Finding]:
+    """Findings about the relative files of the command at `path` of the spec."""
+    for finding in _about(context, command, shell):
+        yield replace(finding, path=path)
+
+
+def _about(context: Context, command: Sequence[str], shell: bool) -> Iterator[Finding]:
     spec = context.spec
     if spec.container.workdir or spec.launch.mode == "upstream":
         return
-    command = tuple(spec.train.command or ())
-    if spec.train.shell:
+    if shell:
         yield from _in_shell(context, command)
         return
     for at, word in enumerate(command):
@@ -86,13 +104,13 @@ def _reachable(context: Context, word: str, path: Path) -> Iterator[Finding]:
             f"`{path}` lies on this machine",
             f"the run is on `{site.name}`, with its own file systems",
         )
-        yield error("command.file", what, why, "write its absolute path on the cluster", path=_PATH)
+        yield error("command.file", what, why, "write its absolute path on the cluster")
     elif context.container.runtime != "none" and not _mounted(context, str(path)):
         what, why = f"`{word}` lies beside the spec", "the container does not see that folder"
-        yield error("command.file", what, why, _REPO_FIX, path=_PATH)
+        yield error("command.file", what, why, _REPO_FIX)
     else:
         what, why = f"`{word}` is in no repository of the spec", "nobody can tell later which code ran"
-        yield warning("command.not-recorded", what, why, _REPO_FIX, path=_PATH)
+        yield warning("command.not-recorded", what, why, _REPO_FIX)
 
 
 def _mounted(context: Context, path: str) -> bool:
@@ -106,7 +124,6 @@ def _not_passed_on(word: str, path: Path) -> Finding:
         f"`{word}` is also a file beside the spec, and the command does not see it under that name",
         why="the command runs in its run folder",
         fix=f"write `{path}` if the command reads it",
-        path=_PATH,
     )
 
 
@@ -127,7 +144,6 @@ def _missing(context: Context, command: Sequence[str], at: int) -> Iterator[Find
         f"`{word}` is neither beside the spec nor in a repository of `repos`",
         why=did_you_mean(word, _scripts(context)) or "the command runs in its run folder",
         fix="correct the path; it counts from the spec's folder",
-        path=_PATH,
     )
 
 
@@ -147,7 +163,6 @@ def _module(context: Context, name: str) -> Iterator[Finding]:
         f"the module `{name}` lies beside the spec, where no import finds it",
         why="the command runs in its run folder",
         fix="add `repos: [{name: code, path: ., pythonpath: [.]}]`",
-        path=_PATH,
     )
 
 
@@ -167,7 +182,6 @@ def _in_shell(context: Context, command: Sequence[str]) -> Iterator[Finding]:
                 "command.file",
                 f"`{word}` lies in `{path.parent}`, and the script runs in its run folder",
                 fix=f"write `{path}`, or begin the script with `cd {path.parent}`",
-                path=_PATH,
             )
 
 

@@ -6,6 +6,7 @@ any of them the end of the driver is the cause. `docs/verdict.md` gives the orde
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -20,7 +21,7 @@ from jobspec.verdict import AGENT_KILLED, Cause, Deliverable, Result, Status
 
 # The watch's findings about a run that stands still.
 STALLS = frozenset({"stall.outside", "driver.stall"})
-BEFORE_DRIVER = frozenset({"preflight", "code", "stage", "helpers", "imports", "ray", "checks"})
+BEFORE_DRIVER = frozenset({"preflight", "code", "stage", "helpers", "imports", "ray", "checks", "services"})
 
 # Slurm's final states (squeue(1), "JOB STATE CODES", Slurm 22.05 to 24.11), what they say, and the next step.
 SCHEDULER_ENDS: dict[str, tuple[Result, str, str]] = {
@@ -81,8 +82,7 @@ def _candidates(
 ) -> Iterator[Cause]:
     """Causes by rank; the first one wins."""
     # A failure that the run survived did not end it, even where no other cause is known.
-    failures = (m for m in attempt.matches if m.verdict != NOTE and not m.survived)
-    matches = [match for match in failures if match.file not in attempt.check_logs]
+    matches = [match for match in attempt.own_matches if match.verdict != NOTE and not match.survived]
     yield from _early_findings(evidence, attempt)
     ended = _scheduler_cause(evidence, attempt)
     yield from _stalls(attempt, matches)
@@ -91,6 +91,8 @@ def _candidates(
     yield from (_from_match(match) for match in evidence.job_matches if match.signature == REQUEUE_LIMIT)
     if ended is not None and ended.kind in FROM_OUTSIDE and not stood_still:
         yield _with_lost_node(ended, attempt, late)
+    dead, late = _dead_services(attempt, late)
+    yield from dead
     noticed = [cause for cause in late if cause.kind not in ONLY_HOW_IT_ENDED]
     yield from _merge([_from_match(match) for match in _that_say_why(matches)], noticed)
     if ended is not None:
@@ -121,6 +123,22 @@ def _stalls(attempt: Attempt, matches: list[Match]) -> Iterator[Cause]:
         if by_line or (until is None and match.time and match.time < told.time):
             yield _from_match(match)
     yield _from_finding(attempt, told.finding, told)
+
+
+def _dead_services(attempt: Attempt, late: list[Cause]) -> tuple[list[Cause], list[Cause]]:
+    """Services that ended before any command failed, and the other causes without those that ended after one.
+
+    What the driver says of a service that is gone is an effect, as is the end of one whose driver is gone.
+    """
+    results = attempt.results
+    dead = [cause for cause in late if cause.kind == "service.ended"]
+    rest = [cause for cause in late if cause.kind != "service.ended"]
+    if results is None:
+        return dead, rest
+    until = min((item.end for item in results.commands if item.exit_code != 0), default=math.inf)
+    early = [row for row in results.services if row.state == "died" and row.end <= until]
+    told = [(f"service `{row.name}` ", row.node) for row in early]
+    return [c for c in dead if any(c.text.startswith(begin) and c.node == node for begin, node in told)], rest
 
 
 def _that_say_why(matches: list[Match]) -> list[Match]:
@@ -271,6 +289,8 @@ def _from_finding(attempt: Attempt, finding: Finding, event: Event | None) -> Ca
     """A finding as a cause. Its place is the log that the finding names, else the event."""
     log = f"{attempt.folder}/{finding.file}"
     named = any(item.path == log for item in attempt.logs)
+    if finding.rule.startswith("service."):
+        return _of_service(attempt, finding, event, log)
     tested = finding.rule.startswith("driver.") and (event is None or event.phase not in BEFORE_DRIVER)
     return Cause(
         text=finding.what,
@@ -282,6 +302,27 @@ def _from_finding(attempt: Attempt, finding: Finding, event: Event | None) -> Ca
         time=event.time if event else 0.0,
         why=finding.why,
         fix=finding.fix,
+    )
+
+
+def _of_service(attempt: Attempt, finding: Finding, event: Event | None, log: str) -> Cause:
+    """A service that ended or was never ready, with what triage knows of one of its last lines."""
+    last = [
+        m for m in attempt.matches if m.file == log and m.verdict != NOTE and m.text.strip() in finding.why
+    ]
+    known = next((match for match in last if not match.generic), None)
+    place = event if event is not None and not any(item.path == log for item in attempt.logs) else None
+    return Cause(
+        text=finding.what,
+        kind=finding.rule,
+        verdict=Result.BLOCKED,
+        file=place.file if place else log,
+        line=known.line if known else (place.line if place else 0),
+        node=finding.node,
+        time=event.time if event else 0.0,
+        why=f"{known.title}: {known.text.strip()}" if known else finding.why,
+        fix=known.fix if known else finding.fix,
+        source=known.source if known else "",
     )
 
 

@@ -24,6 +24,7 @@ from jobspec.evidence.evidence import Attempt, Evidence
 from jobspec.evidence.lost_answers import ZERO, Lost
 from jobspec.evidence.read import CLOSED, RECORDS
 from jobspec.evidence.repo_tests import other_checks
+from jobspec.evidence.services import service_deliverables
 from jobspec.finding import Finding, JobspecError, warning
 from jobspec.judging.first_cause import ONLY_HOW_IT_ENDED, SCHEDULER_ENDS, cause_from, first_cause
 from jobspec.judging.named_nodes import node_findings
@@ -110,9 +111,9 @@ def _judge(evidence: Evidence, framework: Framework | None, problems: tuple[Find
 def _judge_attempt(
     evidence: Evidence, attempt: Attempt, framework: Framework | None
 ) -> tuple[tuple[Deliverable, ...], Cause | None]:
-    phases = phase_deliverables(evidence, attempt)
+    phases = (*phase_deliverables(evidence, attempt), *service_deliverables(evidence, attempt))
     run = run_deliverable(evidence, attempt)
-    finished = run.status is Status.PASS and all_pass(phases)
+    finished = run.status is Status.PASS and all_pass(item for item in phases if item.required)
     cause = None if finished else first_cause(evidence, attempt, (*phases, run))
     if cause is not None and run.status is not Status.PASS:
         run = _explain(run, cause, attempt.started("driver"))
@@ -249,7 +250,7 @@ def _no_evidence(evidence: Evidence) -> str:
 def line_findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple[Finding, ...]:
     """Findings of the reader and the runtime, suspicious lines, troubles of the metrics, secrets in logs."""
     findings = [*evidence.problems, *attempt.findings, *attempt.metrics.findings]
-    lines = [match for match in attempt.matches if match.file not in attempt.check_logs]
+    lines = attempt.own_matches
     survived = [match for match in lines if match.survived][:MAX_SURVIVED]
     findings.extend(
         _suspicious(match, ", and train steps followed", "it did not stop the run")

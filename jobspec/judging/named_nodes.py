@@ -81,7 +81,7 @@ def _named(evidence: Evidence, attempt: Attempt) -> Iterator[Named]:
     nodes = _roster(attempt)
     of_node = own_logs(evidence.plan)
     only = next(iter(nodes)) if len(nodes) == 1 == evidence.plan.nodes else ""
-    told = {match.file for match in attempt.matches} - attempt.check_logs
+    told = {match.file for match in attempt.matches} - attempt.side_logs
     for log in attempt.logs:
         if log.path not in told or (log.node == "" and len(evidence.attempts) > 1):
             continue  # all attempts share the batch script's log

@@ -19,6 +19,7 @@ from jobspec.plan import (
     LearningPlan,
     Plan,
     RayPlan,
+    ServicePlan,
     SlurmPlan,
     StagePlan,
     StallPlan,
@@ -56,6 +57,8 @@ class Resolution:
     given: Mapping[str, object] = field(default_factory=dict)  # `resources` as the spec has it
     mode_given: bool = True
     elsewhere: Elsewhere | None = None
+    services: tuple[ServicePlan, ...] = ()
+    gpus_per_node: int = 0  # those of services included
     fetch: bool = False  # the servers may be asked, as submission does
     avoided: tuple[Avoided, ...] = ()
 
@@ -69,7 +72,6 @@ def assemble(
 ) -> Plan:
     """The whole Plan. Findings about the model and the data sets go to `resolution.findings`."""
     spec, profile, hf_home = resolution.spec, resolution.profile, context.hf_home
-    gpus = context.gpus_per_node
     stage, findings = resolution.lookups.inputs(spec, resolution.base, hf_home, profile.scheduler)
     resolution.findings += findings
     if resolution.fetch:
@@ -85,7 +87,7 @@ def assemble(
         scheduler=profile.scheduler,
         mode=spec.launch.mode,
         nodes=spec.resources.nodes,
-        gpus_per_node=gpus,
+        gpus_per_node=resolution.gpus_per_node,
         container=context.container,
         env=dict(sorted({**framework_plan.env, **context.container.env}.items())),
         secrets=spec.secrets,
@@ -94,9 +96,10 @@ def assemble(
         proofs=tuple(ImportProof(r.prove, proof_root(r), r.plan.name) for r in repos if r.prove),
         stage=(*_loaded(stage, spec.model, framework_plan.loads_model), *framework_plan.stage),
         helpers=_helpers(resolution, repos),
-        ray=_ray(resolution, gpus) if with_ray else None,
+        ray=_ray(resolution, context.gpus_per_node) if with_ray else None,
         upstream=framework_plan.upstream if spec.launch.mode == "upstream" else None,
         checks=framework_plan.checks,
+        services=resolution.services,
         commands=framework_plan.commands,
         abort_when=(*framework_plan.abort_when, *_conditions(spec)),
         stall=StallPlan(parse_patience(spec.watch.stall.after), spec.watch.stall.action),

@@ -48,14 +48,17 @@ def missing_modules(plan: Plan, of_framework: Iterable[str]) -> Iterator[Finding
             )
         yield warning("local.module", _what(python, absent), why, fix, path="container.python")
     for command in plan.commands:
-        yield from _of_script(plan, command)
+        yield from _of_script(plan, command, "train.command")
+    for index, service in enumerate(plan.services):
+        command = CommandPlan(service.name, service.argv, service.shell)
+        yield from _of_script(plan, command, f"services[{index}].command")
 
 
 def _folders(plan: Plan) -> list[str]:
     return [folder for repo in plan.repos for folder in repo.pythonpath]
 
 
-def _of_script(plan: Plan, command: CommandPlan) -> Iterator[Finding]:
+def _of_script(plan: Plan, command: CommandPlan, path: str) -> Iterator[Finding]:
     """A warning about modules that a Python script imports at its top and this interpreter lacks."""
     words = command.argv
     script = next((word for word in words[1:3] if word.endswith(".py") and is_file(word)), "")
@@ -65,8 +68,8 @@ def _of_script(plan: Plan, command: CommandPlan) -> Iterator[Finding]:
     absent = _absent(python, [str(Path(script).parent), *_folders(plan)], imported(Path(script)))
     if absent:
         why = f"`{Path(script).name}` imports " + ("it" if len(absent) == 1 else "them")
-        fix = f"install it there, or name another interpreter than `{words[0]}` in `train.command`"
-        yield warning("command.module", _what(python, absent), why, fix, path="train.command")
+        fix = f"install it there, or name another interpreter than `{words[0]}` in `{path}`"
+        yield warning("command.module", _what(python, absent), why, fix, path=path)
 
 
 def _what(python: str, names: Sequence[str]) -> str:

@@ -70,6 +70,9 @@ def lock_data(resolved: Resolved, patches: str = "") -> dict[str, Any]:
         data["launch"] = {**data.get("launch", {}), "mode": plan.mode}
     if data.get("train", {}).get("command"):
         data["train"] = {**data["train"], "command": _command(data["train"]["command"], plan)}
+    if data.get("services"):
+        pairs = zip(data["services"], plan.services, strict=True)
+        data["services"] = [{**s, "command": _pinned_words(s["command"], p.argv, plan)} for s, p in pairs]
     data["resources"] = {**data.get("resources", {}), **_resources(plan)}
     data["container"] = {**data.get("container", {}), **_container(plan, data)}
     if plan.hf_home:
@@ -115,8 +118,12 @@ def _at(data: Mapping[str, Any], path: Path) -> Any:
 
 
 def _command(words: Sequence[str], plan: Plan) -> list[str]:
-    """`train.command` with the files that the plan has found: relative to their checkout, else absolute."""
     found = plan.commands[0].argv if plan.commands and len(plan.commands[0].argv) == len(words) else words
+    return _pinned_words(words, found, plan)
+
+
+def _pinned_words(words: Sequence[str], found: Sequence[str], plan: Plan) -> list[str]:
+    """A command with the files that the plan has found: relative to their checkout, else absolute."""
     pinned = []
     for word, path in zip(words, found, strict=True):
         repo = next((repo.path for repo in plan.repos if is_below(path, repo.path)), None)

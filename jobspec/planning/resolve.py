@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -20,8 +20,7 @@ from jobspec.checks import check, check_secrets
 from jobspec.finding import Finding, JobspecError, error, warning
 from jobspec.finding import allow as allow_rules
 from jobspec.frameworks.base import Context, FoundModel, Framework, FrameworkPlan, Level
-from jobspec.frameworks.shared.repo_tests import asked_tests
-from jobspec.plan import Plan
+from jobspec.plan import Plan, most_gpus
 from jobspec.planning.assemble import Resolution, assemble, find_hf_home
 from jobspec.planning.avoided_nodes import settle_site
 from jobspec.planning.container import settle_container
@@ -34,11 +33,12 @@ from jobspec.planning.not_applicable import not_applicable
 from jobspec.planning.on_disk import missing_sources
 from jobspec.planning.placed import causes, placed
 from jobspec.planning.repos import RepoSource, unreadable
+from jobspec.planning.services import check_service_files, planned_services
+from jobspec.planning.supported import lacking, unplanned_checks
 from jobspec.runs.store import state_folder
 from jobspec.spec.find_site import DEFAULT_CLUSTER
 from jobspec.spec.paths import Origin
 from jobspec.units import parse_bytes
-from jobspec.words import one_of
 
 if TYPE_CHECKING:
     from jobspec.checks.megatron import Training
@@ -204,7 +204,9 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
         _size_by_recipe(resolution, framework, paths)
     if framework is not None and not resolution.mode_given:
         _choose_mode(resolution, framework, paths)
-    gpus = _gpus_per_node(resolution)
+    resolution.gpus_per_node = _gpus_per_node(resolution)
+    resolution.services = planned_services(resolution.spec, resolution.base, paths)
+    gpus = max(0, resolution.gpus_per_node - most_gpus(resolution.services))
     if framework is None or level is None:
         return _Outcome(None, level, repos, gpus)
     hf_home = find_hf_home(resolution)
@@ -225,6 +227,7 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
         resolution.lookups.model(resolution.spec, resolution.base, hf_home, resolution.profile.scheduler),
         container,
     )
+    resolution.findings += check_service_files(context)
     if resolution.spec.container.python is None:
         this = context.container.python == sys.executable
         resolution.default("container.python", "default", "this interpreter" if this else "")
@@ -299,12 +302,12 @@ def _choose_mode(resolution: Resolution, framework: Framework, paths: Mapping[st
 def _ask(resolution: Resolution, framework: Framework, context: Context) -> FrameworkPlan | None:
     """The adapter's plan; None when a finding is an error or a file cannot be read."""
     try:
-        problems = [*_is_supported(resolution.spec, framework), *framework.validate(context)]
+        problems = [*lacking(resolution.spec, framework), *framework.validate(context)]
         resolution.findings += problems
         if any(problem.is_error for problem in allow_rules(problems, resolution.allow)):
             return None
         planned = framework.plan(context)
-        resolution.findings += _unplanned_checks(resolution.spec, planned)
+        resolution.findings += unplanned_checks(resolution.spec, planned)
         return planned
     except JobspecError as problem:  # an allowed error that leaves nothing to plan
         resolution.findings += problem.findings
@@ -331,39 +334,6 @@ def _training(resolution: Resolution, framework_plan: FrameworkPlan, model: Foun
     )
     resolution.findings += [*findings, *check_training(training)]
     return training
-
-
-def _is_supported(spec: JobSpec, framework: Framework) -> Iterator[Finding]:
-    """Errors for a launch mode or for pipelines that the adapter lacks (`modes`, `has_pipelines`)."""
-    if spec.pipelines and not getattr(framework, "has_pipelines", False):
-        yield error(
-            "spec.pipelines",
-            f"`{framework.name}` runs one training, and the spec names pipelines",
-            "several trainings on the same GPUs need a scheduler between them",
-            "use `framework: rlix`, or write one spec for each pipeline",
-            path="pipelines",
-        )
-    modes: tuple[str, ...] = getattr(framework, "modes", ("ray", "srun"))
-    if spec.launch.mode not in modes:
-        yield error(
-            "launch.upstream-unsupported" if spec.launch.mode == "upstream" else "launch.mode",
-            f"`{framework.name}` has no mode `{spec.launch.mode}`",
-            fix=f"use {one_of(modes)}",
-            path="launch.mode",
-        )
-
-
-def _unplanned_checks(spec: JobSpec, planned: FrameworkPlan) -> Iterator[Finding]:
-    """Errors for tests that the adapter, perhaps of another package, gives no command for."""
-    names = {command.name for command in planned.checks}
-    for asked in asked_tests(spec.coverage):
-        if asked.name not in names:
-            yield error(
-                "coverage.checks",
-                f"`{spec.framework}` runs no tests, so those of `{asked.check.repo}` would be left out",
-                fix="remove them here, and run them by a spec with `framework: command`",
-                path=asked.path,
-            )
 
 
 def _framework(resolution: Resolution) -> Framework | None:

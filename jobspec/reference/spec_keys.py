@@ -13,6 +13,7 @@ from jobspec.spec.fields import (
     ENV_NAME_PATTERN,
     NAME_PATTERN,
     PATIENCE_PATTERN,
+    SERVICE_NAME_PATTERN,
     SIZE_PATTERN,
     SPAN_PATTERN,
     WORD_PATTERN,
@@ -25,6 +26,7 @@ PAGES: dict[Kind, str] = {"job": "docs/spec.md", "cluster": "docs/sites.md"}
 
 _TYPE_OF_PATTERN = {
     NAME_PATTERN: "name",
+    SERVICE_NAME_PATTERN: "name as in DNS",
     ENV_NAME_PATTERN: "variable name",
     SIZE_PATTERN: "size",
     SPAN_PATTERN: "number of `s`, `m` or `h`",

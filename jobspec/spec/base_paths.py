@@ -19,8 +19,8 @@ _ALWAYS = frozenset(
 )  # fmt: skip
 _IF_THERE = frozenset(
     {
-        "data.*.source", "container.image", "train.command.*", "metrics.baseline",
-        "pipelines.*.metrics.baseline",
+        "data.*.source", "container.image", "train.command.*", "services.*.command.*",
+        "metrics.baseline", "pipelines.*.metrics.baseline",
     }
 )  # fmt: skip
 

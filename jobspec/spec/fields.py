@@ -10,6 +10,10 @@ from msgspec import Meta, Struct
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$(?!\n)"
 
 
+# A label of RFC 1123 in lower case.
+SERVICE_NAME_PATTERN = r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$(?!\n)"
+
+
 ENV_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$(?!\n)"
 
 
@@ -30,6 +34,9 @@ Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
 
 
 EnvName = Annotated[str, Meta(pattern=ENV_NAME_PATTERN)]
+
+
+ServiceName = Annotated[str, Meta(pattern=SERVICE_NAME_PATTERN)]
 
 
 Size = Annotated[str, Meta(pattern=SIZE_PATTERN)]

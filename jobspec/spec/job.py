@@ -28,6 +28,7 @@ from jobspec.spec.fields import (
     Word,
     doc,
 )
+from jobspec.spec.services import Service
 from jobspec.spec.slurm import RunOptions
 
 
@@ -668,6 +669,10 @@ class JobSpec(Base, frozen=True):
     pipelines: Annotated[
         tuple[Pipeline, ...],
         doc("For `rlix`: trainings that share the GPUs; `train` is what they have in common."),
+    ] = ()
+    services: Annotated[
+        tuple[Service, ...],
+        doc("Programs beside the driver, such as reward servers; each is ready before the next one starts."),
     ] = ()
     checkpoint: Annotated[Checkpoint, doc("Saving and resuming.")] = Checkpoint()
     metrics: Annotated[Metrics, doc("What the logged figures must show.")] = Metrics()

@@ -17,6 +17,7 @@ from jobspec.spec.job import JobSpec
 from jobspec.spec.paths import Path, format_path, leaves, parse_path
 from jobspec.spec.sbatch import bad_options, read_dependency
 from jobspec.spec.schema import first_unknown, root_shape
+from jobspec.spec.service_rules import services
 from jobspec.words import did_you_mean, nearest, one_of
 
 # Hugging Face's own limits on a repository name: `name` or `owner/name` of word characters, `-` and `.`.
@@ -224,6 +225,7 @@ def duplicates(spec: JobSpec) -> Iterator[Broken]:
         ("repos", [repo.name for repo in spec.repos]),
         ("data", [data.name for data in spec.data]),
         ("pipelines", [pipeline.name for pipeline in spec.pipelines]),
+        ("services", [service.name for service in spec.services]),
         ("secrets", list(spec.secrets)),
     ]
     for key, names in lists:
@@ -365,6 +367,7 @@ RULES: tuple[Rule, ...] = (
     mounts,
     checkpoint,
     pipelines,
+    services,
     metrics,
     sweep,
     slurm,

@@ -20,6 +20,7 @@ from jobspec.spec.fields import (
     ENV_NAME_PATTERN,
     NAME_PATTERN,
     PATIENCE_PATTERN,
+    SERVICE_NAME_PATTERN,
     SIZE_PATTERN,
     SPAN_PATTERN,
     WORD_PATTERN,
@@ -39,6 +40,12 @@ M = TypeVar("M", JobSpec, ClusterProfile)
 _FIRST_USE = Lock()
 _USED: set[type] = set()
 
+# Keys that other launchers have for their services, and what to do here.
+OF_NO_SERVICE = {
+    "container": "remove it: a service runs in the run's own image; use one that has both programs",
+    "image": "remove it: a service runs in the run's own image; use one that has both programs",
+    "env": "write `command: [env, NAME=VALUE, PROGRAM]`, or use `container.env` for all programs",
+}
 TYPE_WORDS = {
     "string": "text",
     "integer": "a whole number",
@@ -53,6 +60,10 @@ PATTERN_WORDS = {
     NAME_PATTERN: (
         "a name: letters, digits, `.`, `_` and `-`, a letter or digit first, at most 63",
         "my-run.1",
+    ),
+    SERVICE_NAME_PATTERN: (
+        "a name as in DNS: a small letter, then small letters, digits and `-`, at most 63",
+        "code-judge",
     ),
     ENV_NAME_PATTERN: ("a variable's name: letters, digits and `_`, no digit first", "NCCL_DEBUG"),
     SIZE_PATTERN: ("a size: a whole number with K, M, G or T", "500G"),
@@ -291,6 +302,8 @@ def _example(key: str, shape: Shape | None) -> str:
 
 def unknown_key_fix(kind: Kind, key: str, known: list[str], path: Path) -> str:
     """The fix for an unknown key: the nearest key, the same key at another place, or removal."""
+    if path[:1] == ("services",) and key in OF_NO_SERVICE:
+        return OF_NO_SERVICE[key]
     close = nearest(key, known, cutoff=0.8)
     if close:
         return f"did you mean `{close}`?"

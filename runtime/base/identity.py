@@ -206,7 +206,7 @@ def program_environment(
         JOBSPEC_ARTIFACTS_DIR=str(paths.artifacts),
         JOBSPEC_CHECKPOINT_DIR=paths.checkpoint,
         JOBSPEC_NODES=str(plan.nodes),
-        JOBSPEC_GPUS_PER_NODE=str(plan.gpus_per_node),
+        JOBSPEC_GPUS_PER_NODE=str(plan.driver_gpus),
         JOBSPEC_SCRATCH=str(paths.scratch),
     )
     for item in plan.stage:

@@ -32,7 +32,14 @@ from jobspec.runtime.head.record import (
 from jobspec.runtime.node.agent import Node, Reply
 
 FURTHER_FAULTS_S = 2.0  # after the first fault: others may have the same one, and are named with it
-TOLD = ("bytes", "received", "ready", "files", "library")  # of a node's reply, in the event of its end
+TOLD = (
+    "bytes",
+    "received",
+    "ready",
+    "files",
+    "library",
+    "service",
+)  # of a node's reply, in the event of its end
 
 
 class Attempt:
@@ -155,7 +162,11 @@ class Attempt:
         elif "finding" in message:
             finding = replace(Finding.from_json(message["finding"]), node=name)
             phase = str(message["phase"])
-            if self.driving:
+            if not finding.is_error:
+                self.record.find(self.phase, finding)
+            elif phase == "services":  # no part of what is tested
+                self.stop(blocked(self.phase, finding))
+            elif self.driving:
                 self.stop(Cause(FAILED, 1, self.phase, (finding,)))
             else:
                 self.stop(blocked(phase, finding))

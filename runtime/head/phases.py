@@ -1,8 +1,8 @@
 """The head agent: brings the nodes through the phases and writes what happened.
 
-preflight -> code -> (stage | helpers -> imports | ray, side by side) -> checks -> driver -> collect. Whatever
-goes wrong, the first cause ends every wait, the commands and Ray are stopped, logs are collected from the
-nodes that are left, and results.json is written.
+preflight -> code -> (stage | helpers -> imports | ray, side by side) -> checks -> services -> driver ->
+collect. Whatever goes wrong, the first cause ends every wait, commands, services and Ray are stopped, logs
+are collected from the nodes that are left, and results.json is written.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jobspec.plan import CommandPlan, Plan
 from jobspec.runtime.base import canary, procs, signals, upstream_marks
 from jobspec.runtime.base.identity import Identity
 from jobspec.runtime.base.signals import Received
-from jobspec.runtime.head import held, metric_watch, shutdown, stall_watch
+from jobspec.runtime.head import held, metric_watch, services, shutdown, stall_watch
 from jobspec.runtime.head.attempt import Attempt
 from jobspec.runtime.head.nodes import DeadlineError, RunStoppedError
 from jobspec.runtime.head.ray_bringup import AdoptedRay, RayBringUp
@@ -51,6 +51,7 @@ class Phases:
         self._ray: Optional[RayBringUp] = None
         self._master_port = 0
         self._stage_peers: List[List[Any]] = []
+        self._service_ports: List[Mapping[str, int]] = []
 
     def run(self) -> int:
         received = signals.receive()
@@ -101,6 +102,7 @@ class Phases:
         unseen = canary.read_answers(attempt, self.who.hosts, nonce)
         if unseen:
             self.attempt.fail("preflight", *(_canary_unseen(name, str(attempt)) for name in unseen))
+        services.place(self.attempt, self._service_ports)
         self.record.end(times, "ok")
 
     def _describe_nodes(self, replies: Mapping[int, Reply]) -> None:
@@ -108,6 +110,7 @@ class Phases:
             reply = replies[index]
             row = {key: reply.get(key) for key in ("ip", "gpus", "cpus", "ports", "facts")}
             self.record.nodes.append({"name": self.who.hosts[index], "index": index, **row})
+            self._service_ports.append(reply["service_ports"])
             self._stage_peers.append([self.who.hosts[index], str(reply["ip"]), int(reply["stage_port"])])
         self._master_port = int(self.record.nodes[0]["ports"][-1])
 
@@ -184,6 +187,7 @@ class Phases:
         """
         # A run without tests has no such phase: it would be one more line that says nothing.
         if not self.plan.checks or self._run_commands("checks", self.plan.checks):
+            services.start(self.attempt)
             self.attempt.driving = True
             self._drive()
         if self.plan.hold:

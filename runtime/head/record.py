@@ -7,7 +7,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from jobspec.finding import Finding, warning
 from jobspec.runtime.base.events import FORMAT_VERSION, EventLog, write_json
@@ -66,6 +66,7 @@ class Record:
     phases: List[PhaseTimes] = field(default_factory=list)
     findings: List[Finding] = field(default_factory=list)
     commands: List[Dict[str, Any]] = field(default_factory=list)
+    services: Dict[Tuple[str, str], Dict[str, Any]] = field(default_factory=dict)  # by name and node
     nodes: List[Dict[str, Any]] = field(default_factory=list)
     imports: Dict[str, Dict[str, str]] = field(default_factory=dict)
     code: Dict[str, Any] = field(default_factory=dict)
@@ -118,6 +119,7 @@ class Record:
             "findings": [self._clean(finding.to_json()) for finding in ordered],
             "phases": [times.to_json() for times in self.phases],
             "commands": self.commands,
+            "services": list(self.services.values()),
             "nodes": self.nodes,
             "code": self.code,
             "imports": self.imports,

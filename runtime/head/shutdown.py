@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import CommandPlan, ImportProof, Plan
 from jobspec.runtime.base.full_disk import refusal
-from jobspec.runtime.head import batch_script, reserve
+from jobspec.runtime.head import batch_script, reserve, services
 from jobspec.runtime.head.attempt import Attempt
 from jobspec.runtime.head.nodes import Call
 from jobspec.runtime.head.ray_bringup import RayBringUp
@@ -39,6 +39,7 @@ def finish(attempt: Attempt, ray: Optional[RayBringUp] = None) -> int:
     with contextlib.suppress(OSError):  # the last write reports a full disk, after all have stopped
         attempt.record.write(cause, collecting=True)
     _stop_commands(attempt, cause)
+    services.stop(attempt)
     _collect(attempt, cause)
     lost = batch_script.lost_nodes(attempt.cause)  # one may have been lost meanwhile
     batch_script.ask_for_another_attempt(attempt, lost or batch_script.stalled_nodes(attempt.cause))

@@ -129,7 +129,8 @@ class StallWatch:
     def _read_logs(self) -> None:
         with contextlib.suppress(OSError):
             for path in sorted(self._logs.glob("*.log")):
-                if path.name not in ("agent.log", "ray.log", "ray-probe.log"):
+                own = path.name in ("agent.log", "ray.log", "ray-probe.log")
+                if not own and not path.name.startswith("service-"):
                     self._read(path)
 
     def _read(self, path: Path) -> None:

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 import traceback
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
@@ -38,13 +37,20 @@ from jobspec.runtime.node import code, collect, command_run, gpu_sampler, prefli
 from jobspec.runtime.node import facts as node_facts
 from jobspec.runtime.node.facts import Facts
 from jobspec.runtime.node.leftovers import remove as remove_leftovers
+from jobspec.runtime.node.services import Services
 from jobspec.runtime.node.sweep import claim, sweep_beside
 from jobspec.runtime.raycluster import process
 from jobspec.runtime.staging import loading, swarm
 
 Reply = Dict[str, Any]
 Emit = Callable[[Mapping[str, Any]], None]
-ENDING = ("stop_command", "collect", "stage_end", "stop")  # the operations that a run ends with
+ENDING = (
+    "stop_command",
+    "stop_services",
+    "collect",
+    "stage_end",
+    "stop",
+)  # the operations that a run ends with
 
 
 class Node:
@@ -68,6 +74,7 @@ class Node:
         self._ray: Optional[process.RayNode] = None
         self._command: Optional[command_run.CommandRun] = None
         self._command_lock = threading.Lock()
+        self._services = Services(plan, who, self.paths.logs, self.redactor, emit)
         self._no_more = False  # whoever stops a command ends the run: none may start after that
         self._stopping = threading.Event()
         counters = standing.Counters()
@@ -79,10 +86,15 @@ class Node:
             "helpers": self.helpers,
             "imports": self.imports,
             "ray": self.start_ray,
+            "place_services": self.place_services,
+            "service": lambda arguments: self._services.start(arguments, self.env),
             "command": self.run_command,
             "counters": lambda _: counters.read(self.plan, self.env),
-            "dump": lambda _: standing.sample(self.plan, self.who, self.env, self.redactor),
+            "dump": lambda _: standing.sample(
+                self.plan, self.who, self.env, self.redactor, self._services.pids()
+            ),
             "stop_command": self.stop_command,
+            "stop_services": lambda arguments: self._services.stop(float(arguments["grace_s"])),
             "stop": self.stop,
             "collect": self.collect,
         }
@@ -142,6 +154,7 @@ class Node:
             "gpus": facts.gpus,
             "cpus": facts.cpus,
             "ports": list(facts.ports),
+            "service_ports": dict(facts.service_ports),
             "stage_port": self._swarm.port if self._swarm is not None else 0,
             "facts": facts.to_json(),
             "findings": _json(findings),
@@ -164,6 +177,7 @@ class Node:
         hf_home = make_home(self.plan.node_local) if self.plan.stage else ""
         env = program_environment(self.plan, self.who, self.paths, self._base, hf_home)
         env["JOBSPEC_AGENT_PID"] = str(os.getpid())
+        env.update(self._services.keep_gpus(env, facts.gpus))
         if self.plan.nodes > 1:
             configured = bool(self.plan.interface or self.plan.subnet)
             env = {**network.socket_interfaces(facts.addresses, facts.ip or "", configured), **env}
@@ -221,25 +235,9 @@ class Node:
         return {}
 
     def helpers(self, arguments: Mapping[str, Any]) -> Reply:
-        from jobspec.runtime.checkouts import mcore_helpers
+        from jobspec.runtime.node.helpers import build
 
-        if self.plan.helpers is None:
-            return {"findings": []}
-        report = self._reporter("helpers")
-        result = mcore_helpers.build(
-            self.plan.helpers, self.plan.node_local, sys.executable, report, self.env
-        )
-        if result.folder:
-            for entry in Path(result.folder).iterdir():
-                own_folder.link(self.paths.helpers / entry.name, str(entry))
-        reply: Reply = {
-            "cached": result.cached,
-            "library": result.library,
-            "findings": _json(result.findings),
-        }
-        if result.folder:
-            reply["proof"] = asdict(result.proof)
-        return reply
+        return build(self.plan, self.paths, self.env, self._reporter("helpers"))
 
     def imports(self, arguments: Mapping[str, Any]) -> Reply:
         from jobspec.plan import ImportProof
@@ -278,6 +276,11 @@ class Node:
         self._write_pid_file()
         threading.Thread(target=self._watch_ray, args=(ray,), daemon=True, name="ray-watch").start()
         return {"findings": []}
+
+    def place_services(self, arguments: Mapping[str, Any]) -> Reply:
+        self.env = {**self.env, **self._services.place(arguments["places"])}
+        self._write_pid_file()
+        return {}
 
     def _watch_ray(self, ray: process.RayNode) -> None:
         while not ray.wait(0.5):
@@ -333,6 +336,7 @@ class Node:
         self._stopping.set()
         self.end_stage({})
         self.stop_command({"grace_s": 1.0})
+        self._services.stop(1.0)
         if self._ray is not None:
             if arguments.get("keep_ray_logs"):
                 collect.copy_ray_logs(self.paths.ray, self.paths.logs / "ray", self.redactor)

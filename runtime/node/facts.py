@@ -48,6 +48,7 @@ class Facts:
     stage_bytes: int = 0
     ports: Tuple[int, ...] = ()
     software: Mapping[str, object] = field(default_factory=dict)
+    service_ports: Mapping[str, int] = field(default_factory=dict)  # by service; 0: none is free
 
     def to_json(self) -> Dict[str, Any]:
         """The facts that the report shows."""
@@ -77,6 +78,7 @@ def gather(
 ) -> Facts:
     """Look at this node. Touches: the canary in the attempt folder, `node_local`, ports for a moment."""
     have = network.addresses()
+    ports, service_ports = _ports(plan, who, nonce)
     local_error, local_free = _prepare_local(Path(plan.node_local))
     return Facts(
         node=who.name,
@@ -97,20 +99,27 @@ def gather(
         canary=answer_canary(paths.attempt, who.name, nonce),
         conflicts=tuple(name for name in CONFLICTS if env.get(name)),
         stage_bytes=sum(source_bytes(item) for item in plan.stage if item.node_local and not item.from_hub),
-        ports=_ports(plan, who, nonce),
+        ports=ports,
         software=software(),
+        service_ports=service_ports,
     )
 
 
-def _ports(plan: Plan, who: Identity, nonce: str) -> Tuple[int, ...]:
-    """Ports for Ray's services, a spare one for its GCS, and MASTER_PORT last; no other run here has them.
+def _ports(plan: Plan, who: Identity, nonce: str) -> Tuple[Tuple[int, ...], Dict[str, int]]:
+    """Ports for Ray, a spare one for its GCS, and MASTER_PORT last; and those of the run's services here.
 
+    No other run here has them.
     Each run starts its search elsewhere: a run that ended just now may still occupy a port.
     """
     first, last = process.port_ranges(plan.ray)[0] if plan.ray else MASTER_PORTS
     count = RAY_SPARE_PORTS if plan.ray else 1
     offset = int(nonce[:8], 16) + who.index * RAY_SPARE_PORTS
-    return tuple(network.take_ports(first, last, count, offset))
+    here = [service for service in plan.services if who.index in service.nodes]
+    fixed = {service.name: service.port * network.take_port(service.port) for service in here if service.port}
+    free = [service.name for service in here if not service.port]
+    taken = network.take_ports(first, last, count + len(free), offset)
+    own = taken[count:] + [0] * len(free)
+    return tuple(taken[:count]), {**fixed, **{name: own[at] for at, name in enumerate(free)}}
 
 
 def count_gpus(env: Mapping[str, str]) -> int:

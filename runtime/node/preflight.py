@@ -13,6 +13,7 @@ from jobspec.finding import Finding, error, warning
 from jobspec.plan import Plan
 from jobspec.runtime.base import network
 from jobspec.runtime.node.facts import MASTER_PORTS, RAY_SPARE_PORTS, Facts
+from jobspec.runtime.node.services import port_taken
 
 MIN_PYTHON = (3, 9)
 MIN_OPEN_FILES = 4096  # Ray opens one per worker and connection and warns below; torch adds its own
@@ -29,6 +30,7 @@ def check(plan: Plan, facts: Facts) -> Tuple[Finding, ...]:
         _check_canary,
         _check_address,
         _check_ports,
+        _check_service_ports,
         _check_limits,
         _check_disk,
         _check_devices,
@@ -116,6 +118,12 @@ def _check_ports(plan: Plan, facts: Facts) -> Iterator[Finding]:
             "something else listens on the others, or the range is too small",
             "give the job its own nodes (`resources.exclusive: true`), or choose another range",
         )
+
+
+def _check_service_ports(plan: Plan, facts: Facts) -> Iterator[Finding]:
+    for service in plan.services:
+        if facts.service_ports.get(service.name) == 0:
+            yield port_taken(service, service.port)
 
 
 def _check_limits(plan: Plan, facts: Facts) -> Iterator[Finding]:

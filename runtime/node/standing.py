@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Container, Dict, List, Mapping, Sequence
 
 from jobspec.plan import Plan
 from jobspec.runtime.base import procs
@@ -28,9 +28,11 @@ def processes(plan: Plan, env: Mapping[str, str]) -> List[int]:
     return procs.leftovers()
 
 
-def sample(plan: Plan, who: Identity, env: Mapping[str, str], redactor: Redactor) -> Dict[str, Any]:
-    """One sample of all stacks, with what the node itself says."""
-    pids = processes(plan, env)
+def sample(
+    plan: Plan, who: Identity, env: Mapping[str, str], redactor: Redactor, services: Container[int]
+) -> Dict[str, Any]:
+    """One sample of all stacks but those of services, which stand idle by nature; and what the node says."""
+    pids = [pid for pid in processes(plan, env) if pid not in services]
     with ThreadPoolExecutor(1) as beside:  # each waits for others, with a deadline of its own
         status = beside.submit(_ras, pids, env)
         taken = take.take(pids, who.name, take.find_py_spy(env, who.run_dir))

@@ -13,7 +13,7 @@ import pytest
 
 import jobspec.checks
 from jobspec.checks import RULES, at_submit, check, check_secrets
-from jobspec.plan import ContainerPlan, Mount, Plan, SlurmPlan, UpstreamPlan
+from jobspec.plan import ContainerPlan, Mount, Plan, ServicePlan, SlurmPlan, UpstreamPlan
 from jobspec.planning.resolve import resolve
 from jobspec.spec.find_site import parse_cluster
 from jobspec.spec.load import parse_spec
@@ -69,6 +69,10 @@ def found(spec: Mapping[str, Any], profile: Mapping[str, Any]) -> list[tuple[str
     return [(finding.rule, finding.path) for finding in findings]
 
 
+def service(name: str = "judge", **keys: Any) -> dict[str, Any]:
+    return {"name": name, "command": ["serve"], **keys}
+
+
 CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("resources.local-nodes", "resources.nodes", {"container": None}, LOCAL),
     ("resources.max-nodes", "resources.nodes", {"resources": {"nodes": 5}}, {}),
@@ -96,6 +100,35 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
         {"slurm": {"extra_sbatch": ["--mem-per-cpu=3968M"]}},
     ),
     ("train.workers-gpus", "train.workers", {"train": {"workers": 18}}, {}),
+    (
+        "train.workers-gpus",
+        "train.workers",
+        {"train": {"workers": 14}, "services": [service(on="all", gpus=2)]},
+        {},
+    ),
+    ("service.nodes", "services[0].nodes", {"services": [service(nodes=3)]}, {}),
+    ("service.gpus", "services[0].gpus", {"services": [service(gpus=9)]}, {}),
+    (
+        "service.gpus",
+        "services[1].gpus",
+        {"services": [service(on="all", gpus=5), service("gym", nodes=1, gpus=4)]},
+        {},
+    ),
+    ("service.no-gpus-left", "services[0].gpus", {"services": [service(on="all", gpus=8)]}, {}),
+    ("service.idle-gpus", "services[0].gpus", {"services": [service(gpus=2)]}, {}),
+    (
+        "service.visible-devices",
+        "container.env.CUDA_VISIBLE_DEVICES",
+        {"services": [service(on="all", gpus=2)], "container": {"env": {"CUDA_VISIBLE_DEVICES": "0"}}},
+        {},
+    ),
+    (
+        "service.port",
+        "services[1].port",
+        {"services": [service(port=9000, on="all"), service("gym", port=9000, nodes=1)]},
+        {},
+    ),
+    ("service.port", "services[0].port", {"services": [service(port=6379)], "launch": {"mode": "ray"}}, {}),
     ("train.workers-uneven", "train.workers", {"train": {"workers": 3}}, {}),
     ("launch.grace", "resources.time", {"resources": {"time": "5"}}, {}),
     ("launch.grace", "launch.requeue.grace", {"launch": {"requeue": {"grace": 3600}}}, {}),
@@ -289,6 +322,34 @@ def test_a_held_run_ends_idle_only_where_its_own_step_is_known() -> None:
         replace(held, mode="upstream"),
     )
     assert [plan_rules(plan).count("launch.hold-idle") for plan in plans] == [0, 1, 1, 1]
+
+
+def test_services_of_a_script_that_starts_ray_itself() -> None:
+    services = (ServicePlan("judge", ("x",)),)
+    assert "service.upstream" in plan_rules(replace(bare(services=services), mode="upstream"))
+    assert "service.upstream" not in plan_rules(bare(services=services))
+
+
+@pytest.mark.parametrize(
+    ("services", "what"),
+    [
+        (
+            [service(on="all", gpus=5), service("gym", nodes=1, gpus=4)],
+            "services take 9 GPUs of node 1 (5 of `judge` + 4 of `gym`), it has 8",
+        ),
+        (
+            [service(gpus=2), service("gym", nodes=1, gpus=1)],
+            "1 GPUs have nothing to do: the driver has 6 on each node, as many as node 0 has left",
+        ),
+        ([service(on="all", gpus=2)], ""),
+        ([service(port=9000), service("gym", port=9000, nodes=1)], ""),
+    ],
+)
+def test_gpus_are_counted_for_each_node(services: list[dict[str, Any]], what: str) -> None:
+    loaded = parse_spec(dump_spec(merged(SPEC, {"services": services})), env={})
+    cluster = parse_cluster(dump_spec(PROFILE), Path("lab.yaml"), "--cluster-file", {"HOME": "/home/ann"})
+    findings = resolve(loaded, cluster, env={"USER": "ann"}).findings
+    assert [item.what for item in findings if item.rule.startswith("service.")] == [what][: bool(what)]
 
 
 def test_every_rule_has_a_case() -> None:

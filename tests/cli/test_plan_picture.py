@@ -9,7 +9,7 @@ import pytest
 from jobspec.cli.plan_picture import cost_rows, gpu_hours, node_rows, queue_rows, stage_rows, use_rows
 from jobspec.launchers.slurm.forecast import Forecast, Gpus
 from jobspec.megatron.shape import RolloutShape, TrainShape
-from jobspec.plan import CommandPlan, Plan, RayPlan, SlurmPlan, StagePlan, UpstreamPlan
+from jobspec.plan import CommandPlan, Plan, RayPlan, ServicePlan, SlurmPlan, StagePlan, UpstreamPlan
 from jobspec.runtime.staging.shared import Item
 from jobspec.spec.job import Pipeline
 
@@ -38,6 +38,19 @@ RAY = Plan(
 )
 def test_nodes_and_roles(plan: Plan, rows: list[tuple[str, ...]]) -> None:
     assert node_rows(plan, "h200") == rows
+
+
+def test_services_have_their_gpus_out_of_a_node_s() -> None:
+    services = (
+        ServicePlan("judge", ("j",), nodes=tuple(range(8)), gpus=2),
+        ServicePlan("gym", ("g",), nodes=(7,)),
+    )
+    assert node_rows(replace(RAY, services=services), "h200") == [
+        ("0", "1", "Ray head, driver", "6 h200"),
+        ("1-7", "7", "Ray worker", "6 h200"),
+        ("0-7", "8", "service judge", "2 h200"),
+        ("7", "1", "service gym", "none"),
+    ]
 
 
 def test_pipelines_have_their_own_gpus_of_each_node() -> None:

@@ -13,6 +13,7 @@ HEAD = "version: 1\nname: x\n"
 VERL = HEAD + "framework: verl\n"
 PIPELINES = HEAD + "framework: rlix\npipelines: "
 COMMAND = HEAD + "framework: command\n"
+SERVICE = COMMAND + "train: {command: [a]}\nservices: [{"
 
 VALID = [
     VERL + "repos: [{name: a, path: ~/a}, {name: b, url: 'https://h/x', ref: main}]",
@@ -35,6 +36,10 @@ VALID = [
     PIPELINES + "[{name: a, config: x, train_gpus: [0]}, {name: b, config: x, train_gpus: [0], infer_gpus: [0, 1]}]",
     COMMAND + "train: {command: [python3, train.py]}",
     COMMAND + "train: {command: ['set -x; a | b'], shell: true}",
+    SERVICE + "name: judge, command: [a]}]",
+    SERVICE + "name: judge, command: ['a $PORT'], shell: true, on: all, gpus: 2, port: 8000}]",
+    SERVICE + "name: judge, command: [bash, -c, 'a $PORT'], nodes: 2, ready: {http: '/v1/health?x=1', status: 204}}]",
+    SERVICE + "name: a-1, command: [a], port: auto, ready: {log: 'ready (now|here)', timeout: 5}, required: false}]",
 ]  # fmt: skip
 
 
@@ -106,6 +111,25 @@ INVALID: list[tuple[str, str, str, str]] = [
     (VERL + "container: {mounts: [{source: /a, target: /t}, {source: /b, target: /t}]}", "spec.mount", "container.mounts[1].target", "two mounts"),
     (VERL + "checkpoint: {resume: must}", "spec.checkpoint", "checkpoint.resume", "dir"),
     (VERL + "metrics: {require: ['max(x']}", "metrics.require", "metrics.require[0]", "`)`"),
+    (SERVICE + "name: Judge, command: [a]}]", "spec.format", "services[0].name", "`code-judge`"),
+    (SERVICE + "name: judge-, command: [a]}]", "spec.format", "services[0].name", "as in DNS"),
+    (SERVICE + "name: a, command: [a]}, {name: a, command: [b]}]", "spec.duplicate-name", "services[1]", "twice"),
+    (SERVICE + "name: a, command: []}]", "spec.service", "services[0].command", "no command"),
+    (SERVICE + "name: a, command: [a, b], shell: true}]", "spec.service", "services[0].command", "one bash text"),
+    (SERVICE + "name: a, command: [vllm, --port, $PORT]}]", "spec.service", "services[0].command[2]", "`shell: true`"),
+    (SERVICE + "name: a, command: [a], on: all, nodes: 2}]", "spec.service", "services[0].on", "both `on` and `nodes`"),
+    (SERVICE + "name: a, command: [a], on: haed}]", "spec.choice", "services[0].on", "write `head`"),
+    (SERVICE + "name: a, command: [a], port: 80}]", "spec.range", "services[0].port", "1024 or more"),
+    (SERVICE + "name: a, command: [a], port: atuo}]", "spec.choice", "services[0].port", "write `auto`"),
+    (SERVICE + "name: a, command: [a], ready: {tcp: true, log: x}}]", "spec.service", "services[0].ready.log", "remove the others"),
+    (SERVICE + "name: a, command: [a], ready: {tcp: false}}]", "spec.service", "services[0].ready.tcp", "nothing"),
+    (SERVICE + "name: a, command: [a], ready: {status: 204}}]", "spec.service", "services[0].ready.status", "`http: /PATH`"),
+    (SERVICE + "name: a, command: [a], ready: {http: 'health'}}]", "spec.service", "services[0].ready.http", "`/health`"),
+    (SERVICE + "name: a, command: [a], ready: {http: '/a b'}}]", "spec.service", "services[0].ready.http", "`/health`"),
+    (SERVICE + "name: a, command: [a], ready: {log: 'a('}}]", "spec.service", "services[0].ready.log", "regular expression"),
+    (SERVICE + "name: a, command: [a], redy: {}}]", "spec.unknown-key", "services[0].redy", "did you mean `ready`"),
+    (SERVICE + "name: a, command: [a], container: x}]", "spec.unknown-key", "services[0].container", "the run's own image"),
+    (SERVICE + "name: a, command: [a], env: {A: b}}]", "spec.unknown-key", "services[0].env", "[env, NAME=VALUE"),
     (VERL + "sweep: {}", "spec.sweep", "sweep", "no points"),
     (VERL + "sweep: {grid: {train.seed: []}}", "spec.sweep", "sweep.grid.'train.seed'", "no values"),
     (VERL + "sweep: {list: [{trian.seed: 1}]}", "spec.sweep", "sweep.list[0].'trian.seed'", "did you mean `train`"),

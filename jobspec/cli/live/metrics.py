@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +36,7 @@ CONSOLE_TAIL_BYTES = 1024 * 1024  # between two steps programs print much else
 EVENTS_BYTES = 64 * 1024 * 1024  # an event file is read from its start: larger ones are skipped
 KNOWN = frozenset(name for figure_name in FIGURES for name in LIKELY[figure_name])
 TRAINING = ("train/", "actor/", "training/")
-NOT_TRAINING = frozenset({"agent", "ray", "ray-probe"})  # logs of jobspec itself and of Ray's start
+NOT_TRAINING = re.compile(r"agent|ray|ray-probe|service-.*")  # of jobspec itself, Ray's start, and services
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class ProgressReader:
             rows = [_training_step(row) for row in self._new(path, _events, EVENTS_BYTES)]
             self._take(rows, group_prefix(path, metrics))
         for path in sorted((folder / "logs").glob("*/*.log")):
-            if path.stem not in NOT_TRAINING:
+            if not NOT_TRAINING.fullmatch(path.stem):
                 rows = self._new(path, _printed, CONSOLE_TAIL_BYTES)
                 self._take(row for row in rows if not math.isnan(row.value) or row.step is not None)
 

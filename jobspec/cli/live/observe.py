@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from jobspec.runs.records import Launch, damaged, read_launch, read_results, rea
 from jobspec.runtime.base.run_files import UnfitFileError, open_file, parse_json
 
 _TAIL_BYTES = 64 * 1024
-OWN_LOGS = ("agent", "ray", "ray-probe", "setup")  # logs of a node that no command wrote
+OWN_LOGS = re.compile(r"agent|ray|ray-probe|setup|service-.*")  # logs of a node that no command wrote
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,9 @@ def log_files(run: RunPaths, node: str = "", name: str = "") -> list[Path]:
     if node or name:
         return [path for path in paths if not name or path.stem == name]
     commands = [
-        path for path in paths if path.stem not in OWN_LOGS and not SCRIPT_LOGS.match(path.parent.name)
+        path
+        for path in paths
+        if not OWN_LOGS.fullmatch(path.stem) and not SCRIPT_LOGS.match(path.parent.name)
     ]
     return commands or run.job_logs()
 

@@ -105,7 +105,9 @@ def plan(context: Context) -> FrameworkPlan:
 
 def judge(evidence: Evidence) -> Iterator[Deliverable]:
     found = {gate.name: _Seen() for gate in GATES}
-    for log in evidence.last.logs if evidence.last else ():
+    logs = evidence.last.logs if evidence.last else ()
+    beside = evidence.last.side_logs if evidence.last else ()
+    for log in (log for log in logs if log.path not in beside):
         _read(evidence.root / log.path, log.path, found)
     for gate in GATES:
         yield _judged(gate, found[gate.name], missing_status(evidence))

@@ -1,0 +1,53 @@
+"""The services of a plan from those of a spec."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobspec.frameworks.command_files import check_words, settled_words
+from jobspec.plan import ReadyPlan, ServicePlan
+
+if TYPE_CHECKING:
+    from jobspec.finding import Finding
+    from jobspec.frameworks.base import Context
+    from jobspec.spec.job import JobSpec
+    from jobspec.spec.services import Ready, Service
+
+
+def planned_services(spec: JobSpec, base: Path, repo_paths: Mapping[str, str]) -> tuple[ServicePlan, ...]:
+    """In the spec's order, which is that of their start; scripts by their absolute paths."""
+    return tuple(
+        ServicePlan(
+            name=service.name,
+            argv=settled_words(service.command, service.shell, spec, base, repo_paths),
+            shell=service.shell,
+            nodes=_nodes(service, spec.resources.nodes),
+            gpus=service.gpus,
+            port=service.port if isinstance(service.port, int) else 0,
+            ready=_ready(service.ready),
+            required=service.required,
+        )
+        for service in spec.services
+    )
+
+
+def _nodes(service: Service, count: int) -> tuple[int, ...]:
+    """With `nodes` the last ones: the head has the driver. Too many are a finding of the checks."""
+    if service.on == "all":
+        return tuple(range(count))
+    if service.nodes is None:
+        return (0,)
+    return tuple(range(max(0, count - service.nodes), count))
+
+
+def _ready(ready: Ready) -> ReadyPlan:
+    kind = "http" if ready.http is not None else "log" if ready.log is not None else "tcp"
+    return ReadyPlan(kind, ready.http or ready.log or "", ready.status, float(ready.timeout))
+
+
+def check_service_files(context: Context) -> Iterator[Finding]:
+    """Findings about the relative files that the services' commands name."""
+    for index, service in enumerate(context.spec.services):
+        yield from check_words(context, service.command, service.shell, f"services[{index}].command")

@@ -1,0 +1,60 @@
+"""Rules over `services`: their commands, and how they show that they are ready."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from jobspec.spec.broken import Broken
+from jobspec.spec.job import JobSpec
+from jobspec.spec.paths import Path
+from jobspec.spec.services import Ready, Service
+
+WAYS = ("tcp", "http", "log")
+_VARIABLE = re.compile(r"\$(?:\w|\{)")
+
+
+def services(spec: JobSpec) -> Iterator[Broken]:
+    for index, service in enumerate(spec.services):
+        at: Path = ("services", index)
+        yield from _command(service, at)
+        yield from _ready(service.ready, (*at, "ready"))
+        if service.on is not None and service.nodes is not None:
+            what = f"service `{service.name}` gives both `on` and `nodes`"
+            yield Broken("spec.service", (*at, "on"), what, fix="remove one of the two")
+
+
+def _command(service: Service, at: Path) -> Iterator[Broken]:
+    words, at = service.command, (*at, "command")
+    if not words or not words[0].strip():
+        what = f"service `{service.name}` has no command"
+        yield Broken("spec.service", at, what, fix="name a program: `[python3, reward_server.py]`")
+    elif service.shell and len(words) != 1:
+        what, why = f"`command` has {len(words)} items", "`shell: true` runs one bash text"
+        yield Broken("spec.service", at, what, why, "join them into one text, or remove `shell`")
+    for place, word in enumerate(() if service.shell else words):
+        if _VARIABLE.search(word) and "bash" not in words[0] and "${cluster:" not in word:
+            what, why = f"nothing replaces the variable in `{word}`", "no shell reads the command"
+            fix = f"write it as one text with `shell: true`: `command: ['{' '.join(words)}']`"
+            yield Broken("spec.service", (*at, place), what, why, fix)
+
+
+def _ready(ready: Ready, at: Path) -> Iterator[Broken]:
+    given = [key for key in WAYS if getattr(ready, key) not in (None, False)]
+    if len(given) > 1:
+        what = f"`ready` gives {' and '.join(f'`{key}`' for key in given)}"
+        yield Broken("spec.service", (*at, given[1]), what, "one of them is waited for", "remove the others")
+    if ready.tcp is False and not given:
+        what = "`tcp: false` leaves nothing that shows that the service is ready"
+        yield Broken("spec.service", (*at, "tcp"), what, fix="give `http` or `log`")
+    if ready.status != 200 and ready.http is None:
+        yield Broken("spec.service", (*at, "status"), "`status` goes with `http`", fix="give `http: /PATH`")
+    if ready.http is not None and not re.fullmatch(r"/[!-~]*", ready.http):
+        what = f"`{ready.http}` is no path of a URL"
+        yield Broken("spec.service", (*at, "http"), what, fix="write it like `/health`")
+    if ready.log is not None:
+        try:
+            re.compile(ready.log)
+        except re.error as problem:
+            what = f"`{ready.log}` is no regular expression: {problem}"
+            yield Broken("spec.service", (*at, "log"), what, fix="correct it, or put `\\` before signs")
