@@ -27,9 +27,8 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "command": _names("file file-beside missing module not-recorded shell tasks unused-key variant"),
         "container": _names(
             "image-absent image-form image-latest image-missing image-tag image-unused mount-characters "
-            "mount-hides-run mount-writable mounts-unused oci-config oci-mount registry-form source-tag "
-            "tag-unknown "
-            "workdir"
+            "mount-hides-run mount-writable mounts-unused not-cached oci-config oci-mount registry-form "
+            "source-tag tag-moved tag-unknown workdir"
         ),
         "coverage": _names("checks level-unknown levels not-applicable variant"),
         "data": _names("source unpinned"),
@@ -97,8 +96,8 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "syntax tab tag top type unknown-key unquoted value variant version"
         ),
         "stage": _names(
-            "by-path copy download hub-by-path hub-no-internet hub-unknown hub-unpinned mirror missing "
-            "no-hf-home space stalled timeout"
+            "by-path copy download hub-by-path hub-no-internet hub-unknown hub-unpinned image-cache "
+            "image-elsewhere image-kind mirror missing no-hf-home no-image space stalled timeout"
         ),
         "sweep": _names("empty max-array more none resources shared-checkpoint skipped"),
         "train": _names("workers-gpus workers-uneven"),

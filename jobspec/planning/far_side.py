@@ -32,7 +32,7 @@ from jobspec.runtime.checkouts.git import (
     resolve_ref,
     submodules,
 )
-from jobspec.runtime.staging import hfcache
+from jobspec.runtime.staging import hfcache, image_cache
 from jobspec.runtime.staging.listing_checks import check_listing
 
 MAX_FILE_BYTES = 2 * 1024**2  # a larger file of a checkout is data
@@ -98,6 +98,9 @@ def _look(one: Mapping[str, Any]) -> dict[str, Any]:
 def _input(one: Mapping[str, Any]) -> dict[str, Any]:
     """An image, model or data set: whether it is there and whole, as a node will see it."""
     path = one["path"]
+    if one["kind"] == "cache":
+        images = image_cache.images(one["folder"], one["reference"], one["suffix"])
+        return {"images": [{"image": asdict(image), "digest": file_digest(image.file)} for image in images]}
     try:
         os.stat(path)  # noqa: PTH116
     except (FileNotFoundError, NotADirectoryError, ValueError):

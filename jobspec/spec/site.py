@@ -79,7 +79,10 @@ class SiteContainer(Base, frozen=True):
         Runtime,
         doc("`pyxis` (srun --container-image), `oci` (srun --container), a program for srun, or `none`."),
     ] = "none"
-    image_cache: Annotated[str | None, doc("Shared folder for imported images.", "/shared/images")] = None
+    image_cache: Annotated[
+        str | None,
+        doc("Shared folder for image files; `jobspec stage --images` imports to it.", "/shared/images"),
+    ] = None
     registry: Annotated[
         str | None,
         doc("Host of the registry for images whose name has none.", "registry.example.com"),

@@ -42,6 +42,7 @@ MODULES = (
     *(
         "__init__",
         "finding",
+        "plan",
         "planning/__init__",
         "planning/far_side",
         "planning/git_bundle",
@@ -50,6 +51,7 @@ MODULES = (
     *("runtime/__init__", "runtime/base/__init__"),
     *("runtime/base/procs", "runtime/base/safe_write", "runtime/base/signals"),
     *("runtime/staging/__init__", "runtime/staging/hfcache", "runtime/staging/hashing"),
+    "runtime/staging/image_cache",
     "runtime/staging/listing_checks",
     *("runtime/checkouts/__init__", "runtime/checkouts/git", "runtime/checkouts/code_state"),
 )

@@ -12,8 +12,10 @@ import yaml
 from jobspec import pipeline
 from jobspec.finding import Finding, JobspecError
 from jobspec.launchers.access.ssh import SshClient
+from jobspec.pipeline import Request
 from jobspec.planning.digests import file_digest, tree_digest
 from jobspec.planning.far_inputs import answered
+from jobspec.runtime.staging import image_cache
 from tests.kits.checkout_kit import write_checkout
 from tests.planning.test_elsewhere import CODE, Sides, pytestmark, server, sides
 from tests.runtime.staging.stage_kit import COMMIT, blob_of, hf_repo, sharded
@@ -148,6 +150,28 @@ def test_one_question_asks_for_checkouts_and_inputs(inputs: Inputs, monkeypatch:
     monkeypatch.setattr(SshClient, "run", counted)
     assert inputs.missing() == {}
     assert len(calls) == 1
+
+
+def test_import_of_the_clusters_image_cache_is_what_the_run_starts_from(inputs: Inputs) -> None:
+    sides = inputs.sides
+    digest, reference = f"sha256:{'1' * 64}", "registry.example/rl/trainer:1.0"
+    profile = yaml.safe_load((sides.root / "far.yaml").read_text())
+    profile["container"] = {"runtime": "pyxis", "image_cache": f"{sides.here}/images", "ask_registry": False}
+    (sides.root / "far.yaml").write_text(yaml.safe_dump(profile))
+    sides.write_spec(container={"image": "registry.example#rl/trainer:1.0"})
+    assert {item.rule for item in inputs.found()} == {"container.not-cached", "container.image-tag"}
+    (sides.there / "images").mkdir()
+    file = sides.there / "images" / image_cache.file_name("rl/trainer", digest, ".sqsh")
+    file.write_bytes(b"hsqs of the cluster")
+    record = image_cache.Record(reference, digest, file.name, "2" * 64, file.stat().st_size)
+    image_cache.add(str(file.parent), record, 0o644)
+    assert inputs.found() == []
+    run = sides.render("cached").run
+    container = json.loads(run.plan.read_text())["container"]
+    assert container["image"] == str(sides.here / "images" / file.name), "its path on the cluster"
+    assert (container["digest"], container["cached"]["digest"]) == (file_digest(file), digest)
+    again = Request(run.root / "spec.lock.yaml", cluster_file=sides.root / "far.yaml")
+    assert pipeline.make_plan(again).container.cached is not None
 
 
 def test_no_answer_writes_outside_of_the_folder_for_answers(tmp_path: Path) -> None:
