@@ -21,8 +21,8 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "checkpoint": _names("node-local"),
         "cluster": _names(
-            "env gpu-type hook name network path place ports reference runtime sbatch secret unknown unused "
-            "variable"
+            "access env gpu-type hook name network path place ports reference runtime sbatch secret unknown "
+            "unused variable"
         ),
         "command": _names("file file-beside missing module not-recorded shell tasks unused-key variant"),
         "container": _names(
@@ -38,7 +38,8 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "grace here hold-idle incomplete locked maintenance mode mode-chosen moved no-command no-job "
             "no-paramiko no-program no-ssh not-yours refused remote-failed requeue-anew requeue-local "
             "requeue-never requeue-no-grace scheduler secret-missing ssh ssh-auth ssh-closed ssh-host-key "
-            "ssh-name ssh-unknown-host unsettled upstream-characters upstream-container upstream-gpus "
+            "ssh-name ssh-no-master ssh-unknown-host unsettled upstream-characters upstream-container "
+            "upstream-gpus "
             "upstream-shared upstream-slurm upstream-unsupported"
         ),
         "local": _names("module"),
