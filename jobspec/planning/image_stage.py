@@ -54,7 +54,7 @@ def image_item(image: str, site: SiteContainer) -> ImageItem | None:
 
 def bring_image(item: ImageItem, timeout_s: float, say: Callable[[str], None]) -> Brought:
     """Import the image, by the digest that the registry tells first. Raises: JobspecError."""
-    program, deadline = image_import.program_for(item.runtime), time.monotonic() + timeout_s
+    program, deadline = image_import.runtime_of_files(item.runtime), time.monotonic() + timeout_s
     digest = item.tag.digest or _digest(item, program, deadline, say)
     wanted = image_import.Wanted(
         item.reference, item.tag.name, digest, _uri(item.tag, program, digest), is_this_machine(item.tag.host)
@@ -68,6 +68,7 @@ def _digest(item: ImageItem, program: str, deadline: float, say: Callable[[str],
     if digest:
         return digest
     if program == "enroot":
+        image_import.program_for(item.runtime)
         words = ["enroot", "digest", _uri(item.tag, program)]
         _, text = image_import.output(words, is_this_machine(item.tag.host), deadline, say)
         if found := re.search(r"^sha256:[0-9a-f]{64}$", text, re.MULTILINE):

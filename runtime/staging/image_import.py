@@ -25,7 +25,6 @@ from typing import Callable, Dict, Iterator, List, Optional, Tuple
 from jobspec.finding import Finding, JobspecError, fail, warning
 from jobspec.plan import CachedImage
 from jobspec.runtime.base.node_lock import hold
-from jobspec.runtime.base.safe_write import beside
 from jobspec.runtime.staging import image_cache
 from jobspec.runtime.staging.image_cache import Record
 
@@ -92,14 +91,14 @@ def bring(wanted: Wanted, runtime: str, folder: str, deadline: float, say: Say) 
 
     Raises: JobspecError.
     """
-    program = program_for(runtime)
-    findings = check_folder(folder)
+    there, _ = _known(folder, wanted)
+    if there is not None:
+        return Brought(there, False)
+    program, findings = program_for(runtime), check_folder(folder)
     try:
         with _alone(folder, wanted, deadline, say) as alone:
-            known = image_cache.records(folder, wanted.reference)
-            last = known[-1] if known else None
-            there = image_cache.image_of(folder, last) if last and last.digest == wanted.digest else None
-            if there is not None:
+            there, last = _known(folder, wanted)
+            if there is not None:  # by another user, meanwhile
                 return Brought(there, False, findings=findings)
             target = Path(
                 folder, image_cache.file_name(wanted.name, wanted.digest, image_cache.SUFFIXES[runtime])
@@ -108,13 +107,21 @@ def bring(wanted: Wanted, runtime: str, folder: str, deadline: float, say: Say) 
             image = _recorded(wanted, target, program)
     except OSError as problem:
         raise _not_written(folder, problem) from problem
-    before = last.digest if last and last.digest != wanted.digest else ""
-    return Brought(image, imported, before, (*findings, *broken))
+    return Brought(image, imported, last if last != wanted.digest else "", (*findings, *broken))
+
+
+def _known(folder: str, wanted: Wanted) -> Tuple[Optional[CachedImage], str]:
+    """The image where the newest record has it, and the digest of that record."""
+    known = image_cache.records(folder, wanted.reference)
+    if not known:
+        return None, ""
+    is_it = known[-1].digest == wanted.digest
+    return (image_cache.image_of(folder, known[-1]) if is_it else None), known[-1].digest
 
 
 @contextlib.contextmanager
 def _alone(folder: str, wanted: Wanted, deadline: float, say: Say) -> Iterator[bool]:
-    """Hold the lock of the reference and that of its file, which two references may share."""
+    """Hold the lock of the reference and that of its digest, which two references may share."""
     told: Dict[str, float] = {}
 
     def waiting(holder: str, seconds: float) -> None:
@@ -128,7 +135,7 @@ def _alone(folder: str, wanted: Wanted, deadline: float, say: Say) -> Iterator[b
             held.enter_context(
                 hold(os.path.join(folder, image_cache.lock_name(name)), deadline, waiting, mode)
             )
-            for name in (wanted.reference, f"{wanted.name}@{wanted.digest}")
+            for name in (wanted.reference, wanted.digest)
         ]
         yield all(alone)
 
@@ -144,9 +151,10 @@ def _file(
         target.unlink()
         what, why = f"`{target}` was no whole image", "an import was broken off and had its final name"
         findings.append(warning("stage.image-broken", what, why, "nothing: it was removed and imported anew"))
-    partial = beside(target)
+    prefix = f".{wanted.digest.replace(':', '-')}"
+    partial = target.with_name(f"{prefix}.{os.urandom(8).hex()}.tmp")  # nobody can guess it
     if alone:  # then whoever made these is dead
-        for left in target.parent.glob(f".{target.name[:60]}.*.tmp"):
+        for left in target.parent.glob(f"{prefix}.*.tmp"):
             with contextlib.suppress(OSError):
                 left.unlink()
     try:

@@ -216,10 +216,17 @@ def test_registry_that_is_away_is_told(tmp_path: Path, pyxis: None) -> None:
 def test_login_node_without_enroot_is_told(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    digest = registry.push("rl/trainer", "no-program", b"no program")
+    item = item_of(registry, tmp_path / "images", "rl/trainer:no-program")
     monkeypatch.setenv("PATH", str(tmp_path))
-    rule, text = refused(item_of(registry, tmp_path / "images", "rl/trainer:1.0"))
+    rule, text = refused(item)
     assert rule == "stage.image-program"
     assert "`enroot` was not found on this machine" in text and "add `--job`" in text
+    file = tmp_path / "images" / image_cache.file_name("rl/trainer", digest, ".sqsh")
+    file.parent.mkdir()
+    file.write_bytes(b"whole")
+    image_cache.add(item.folder, image_cache.Record(item.reference, digest, file.name, "0" * 64, 5), 0o644)
+    assert bring(item)[0].image.file == str(file), "what is there needs no program"
 
 
 @NEEDS_ROOT
@@ -257,6 +264,8 @@ def test_cache_that_others_cannot_write_is_told(registry: Registry, open_folder:
     brought, _ = bring(item)
     assert [finding.rule for finding in brought.findings] == ["stage.image-group"]
     assert f"chmod g+s {folder}" in brought.findings[0].fix
+    folder.chmod(0o755)
+    assert in_child(lambda: bring(item)[0].imported, as_nobody) is False, "it is there, and may be read"
 
 
 @NEEDS_ROOT
@@ -288,7 +297,7 @@ def test_half_an_image_is_imported_anew(registry: Registry, tmp_path: Path, pyxi
     folder.mkdir()
     target = folder / image_cache.file_name("rl/half", digest, ".sqsh")
     target.write_bytes(b"hsqs" + b"\0" * 36 + (9000).to_bytes(8, "little"))
-    dead = folder / f".{target.name[:60]}.0123456789abcdef.tmp"
+    dead = folder / f".{digest.replace(':', '-')}.0123456789abcdef.tmp"
     dead.write_bytes(b"of a process that was killed")
     brought, _ = bring(item)
     assert [finding.rule for finding in brought.findings] == ["stage.image-broken"]
