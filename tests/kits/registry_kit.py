@@ -18,6 +18,7 @@ from typing import Any
 from tests.kits.sshd_kit import free_port
 
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
 CONFIG = "application/vnd.docker.container.image.v1+json"
 LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 
@@ -60,6 +61,23 @@ class Registry:
             '"GET /v2/' in line and "/blobs/sha256" in line for line in self._log.read_text().splitlines()
         )
 
+    def push_index(self, name: str, tag: str, content: bytes) -> tuple[str, str]:
+        """An image for two architectures, of which one is here: digests of the index and of ours."""
+        ours = self.push(name, f"{tag}-amd64", content)
+        size = len(self._call("GET", f"http://{self.host}/v2/{name}/manifests/{ours}", accept=MANIFEST)[1])
+        entry = {"mediaType": MANIFEST, "digest": ours, "size": size}
+        index = {
+            "schemaVersion": 2,
+            "mediaType": INDEX,
+            "manifests": [
+                {**entry, "platform": {"architecture": kind, "os": "linux"}} for kind in ("s390x", "amd64")
+            ],
+        }
+        url = f"http://{self.host}/v2/{name}/manifests/{tag}"
+        return str(
+            self._call("PUT", url, json.dumps(index).encode(), INDEX)[0]["Docker-Content-Digest"]
+        ), ours
+
     def push(self, name: str, tag: str, content: bytes) -> str:
         """An image with `content` in /content; its digest."""
         stream = io.BytesIO()
@@ -84,21 +102,29 @@ class Registry:
             "layers": [{"mediaType": LAYER, **self._blob(name, gzip.compress(layer, mtime=0))}],
         }
         url = f"http://{self.host}/v2/{name}/manifests/{tag}"
-        headers = self._call("PUT", url, json.dumps(manifest).encode(), MANIFEST)
+        headers, _ = self._call("PUT", url, json.dumps(manifest).encode(), MANIFEST)
         return str(headers["Docker-Content-Digest"])
 
     def _blob(self, name: str, data: bytes) -> dict[str, Any]:
         digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-        place = self._call("POST", f"http://{self.host}/v2/{name}/blobs/uploads/")["Location"]
+        place = self._call("POST", f"http://{self.host}/v2/{name}/blobs/uploads/")[0]["Location"]
         self._call("PUT", f"{place}{'&' if '?' in place else '?'}digest={digest}", data)
         return {"digest": digest, "size": len(data)}
 
-    def _call(self, method: str, url: str, data: bytes = b"", kind: str = "application/octet-stream") -> Any:
-        request = urllib.request.Request(url, data or None, {"Content-Type": kind}, method=method)
+    def _call(
+        self,
+        method: str,
+        url: str,
+        data: bytes = b"",
+        kind: str = "application/octet-stream",
+        accept: str = "*/*",
+    ) -> tuple[Any, bytes]:
+        headers = {"Content-Type": kind, "Accept": accept}
+        request = urllib.request.Request(url, data or None, headers, method=method)
         if self.login:
             request.add_header("Authorization", f"Basic {b64encode(':'.join(self.login).encode()).decode()}")
         with urllib.request.urlopen(request, timeout=30) as answer:
-            return answer.headers
+            return answer.headers, answer.read()
 
     def _answers(self) -> bool:
         try:

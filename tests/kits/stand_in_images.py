@@ -20,7 +20,7 @@ from pathlib import Path
 
 KINDS = (
     "application/vnd.docker.distribution.manifest.v2+json, application/vnd.oci.image.manifest.v1+json, "
-    "application/vnd.oci.image.index.v1+json"
+    "application/vnd.oci.image.index.v1+json, application/vnd.docker.distribution.manifest.list.v2+json"
 )
 SAID = {401: "Unauthorized", 404: "Not Found"}
 WORDS = {
@@ -48,7 +48,14 @@ def main() -> int:
         if target.exists():
             print(f"[ERROR] File already exists: {target}", file=sys.stderr)
             return 1
-        layers = json.load(answer)["layers"]
+        manifest = json.load(answer)
+        if "manifests" in manifest:
+            found = next(m for m in manifest["manifests"] if m["platform"]["architecture"] == "amd64")
+            url = f"http://{host}/v2/{image}/manifests/{found['digest']}"
+            manifest = json.load(
+                urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": KINDS}))
+            )
+        layers = manifest["layers"]
         with target.open("wb") as file:
             file.write(b"hsqs".ljust(4096, b"\0") if enroot else b"\0" * 32 + b"SIF_MAGIC\0")
             for layer in layers:

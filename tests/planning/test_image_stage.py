@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from jobspec.finding import JobspecError
+from jobspec.planning.container import moved_tag
 from jobspec.planning.image_stage import ImageItem, bring_image, image_item
 from jobspec.planning.registry import parse_reference
 from jobspec.runtime.staging import image_cache
@@ -118,6 +119,19 @@ def test_image_is_imported_once_and_named_by_its_digest(
     assert (again.imported, again.image, said) == (False, brought.image, [])
     shown = {path.name for path in file.parent.iterdir() if not path.name.endswith(".lock")}
     assert shown == {file.name, f"{registry.host.replace(':', '+')}+rl+trainer+1.0.1.json"}
+
+
+@pytest.mark.parametrize("way", images_kit.WAYS)
+def test_image_of_several_architectures_is_named_by_the_digest_of_all(
+    registry: Registry, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `submit` asks for it: else each submission would say that the tag has moved."""
+    runtime = images_kit.use(way, tmp_path, monkeypatch)
+    index, ours = registry.push_index("rl/both", "1.0", b"of two architectures")
+    item = item_of(registry, tmp_path / "images", "rl/both:1.0", runtime)
+    image = bring(item)[0].image
+    assert (image.digest, image.digest != ours) == (index, True)
+    assert is_whole(Path(image.file)) and moved_tag(image) == []
 
 
 @NEEDS_ROOT
