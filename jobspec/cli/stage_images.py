@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jobspec.cli import output
 from jobspec.finding import fail
-from jobspec.planning.image_stage import ImageItem, bring_image, image_item
+from jobspec.planning.image_stage import ImageItem, bring_image, bring_image_at, image_item
 from jobspec.runtime.staging import image_import
 
 if TYPE_CHECKING:
@@ -55,15 +55,21 @@ def _item(resolved: Resolved) -> ImageItem:
 
 
 def _bring(args: argparse.Namespace, resolved: Resolved, item: ImageItem) -> Brought:
-    if resolved.remote:
-        login = resolved.cluster.profile.access.login
-        what = f"the image cache `{item.folder}` is on `{login}`"
-        raise fail("stage.image-elsewhere", what, fix=f"run `jobspec stage SPEC --images` on `{login}`")
+    elsewhere, timeout_s = resolved.cluster.elsewhere, args.timeout * 3600
+    if args.job and elsewhere is not None:
+        what = f"a job cannot be started from here: the cluster is behind `{elsewhere.where}`"
+        raise fail("stage.image-elsewhere", what, fix=f"run this command on `{elsewhere.where}`")
     if args.job:
         from jobspec.launchers.function_jobs.stage import bring_image_there
 
-        return bring_image_there(resolved.cluster.profile, item, args.timeout * 3600)
-    return bring_image(item, args.timeout * 3600, lambda text: print(text, file=sys.stderr, flush=True))
+        return bring_image_there(resolved.cluster.profile, item, timeout_s)
+    if elsewhere is not None:
+        return bring_image_at(elsewhere, item, timeout_s, _say)
+    return bring_image(item, timeout_s, _say)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _say_how(item: ImageItem, brought: Brought) -> None:

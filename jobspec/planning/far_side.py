@@ -63,6 +63,7 @@ def main(request: str) -> str:
         "looked": [_answer(_look, one) for one in asked.get("look", ())],
         "inputs": [_answer(_input, one) for one in asked.get("inputs", ())],
         "made": [_answer(_make, one) for one in asked.get("make", ())],
+        "images": [_answer(_bring_image, one) for one in asked.get("images", ())],
     }
     return json.dumps(answer)
 
@@ -122,6 +123,18 @@ def _input(one: Mapping[str, Any]) -> dict[str, Any]:
         "findings": [finding.to_json() for finding in found],
         "texts": texts if one["kind"] == "model" else {},
     }
+
+
+def _bring_image(one: Mapping[str, Any]) -> dict[str, Any]:
+    """The image in the cache of this machine's site, imported by the programs of this machine."""
+    from jobspec.planning.image_stage import ImageItem, bring_image
+    from jobspec.planning.registry import Tag
+
+    said: list[str] = []
+    item = ImageItem(Tag(**one["tag"]), one["runtime"], one["folder"])
+    brought = bring_image(item, one["timeout_s"], said.append)
+    told = [finding.to_json() for finding in brought.findings]
+    return {**asdict(brought), "findings": [], "told": told, "said": said}
 
 
 def _is_made(target: Path) -> bool:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from jobspec.finding import fail
+from jobspec.finding import Finding, JobspecError, fail
+from jobspec.plan import CachedImage, build
 from jobspec.planning.registry import Tag, is_this_machine, parse_reference, place_of, tag_digest
 from jobspec.runtime.staging import image_cache, image_import
 
 if TYPE_CHECKING:
-    from jobspec.plan import CachedImage
     from jobspec.runtime.staging.image_import import Brought
+    from jobspec.spec.find_site import Elsewhere
     from jobspec.spec.site import SiteContainer
+
+ASK_MORE_S = 60.0  # for the way to a login node and back
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,22 @@ def bring_image(item: ImageItem, timeout_s: float, say: Callable[[str], None]) -
         item.reference, item.tag.name, digest, _uri(item.tag, program, digest), is_this_machine(item.tag.host)
     )
     return image_import.bring(wanted, item.runtime, item.folder, deadline, say)
+
+
+def bring_image_at(
+    elsewhere: Elsewhere, item: ImageItem, timeout_s: float, say: Callable[[str], None]
+) -> Brought:
+    """`bring_image` on a cluster's login node. Raises: JobspecError."""
+    say(f"importing on `{elsewhere.where}`; what is said there comes at the end")
+    one = {"tag": asdict(item.tag), "runtime": item.runtime, "folder": item.folder, "timeout_s": timeout_s}
+    (answer,) = elsewhere.ask({"images": [one]}, timeout_s + ASK_MORE_S)["images"]
+    if answer["findings"]:
+        raise JobspecError(*(Finding.from_json(finding) for finding in answer["findings"]))
+    for line in answer["said"]:
+        say(str(line))
+    told = tuple(Finding.from_json(finding) for finding in answer["told"])
+    image = build(CachedImage, answer["image"])
+    return image_import.Brought(image, bool(answer["imported"]), str(answer["before"]), told)
 
 
 def _digest(item: ImageItem, program: str, deadline: float, say: Callable[[str], None]) -> str:
