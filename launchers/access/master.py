@@ -7,6 +7,7 @@ session of it. Source: ssh(1), `-M`, `-S` and `-O`; ssh_config(5), ControlMaster
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets as secrets_module
 import select
 import shlex
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     import paramiko
 
 ASK_TIMEOUT_S = 20.0
+# sun_path of unix(7) has 108 bytes with its end; ssh binds `PATH.` and 16 letters first (OpenSSH 9.2, mux.c).
+MAX_PATH = 107 - 17
 SSH_FAILED = 255  # of ssh itself, and of a command that ends so
 
 
@@ -126,6 +129,9 @@ class MasterClient(Transfers):
         done = _ask([openssh(), *self._file, *self._jump, *given, "-G", "--", self._target])
         settings = dict(line.partition(" ")[::2] for line in done.stdout.splitlines())
         path = settings.get("controlpath", "none")
+        if len(os.fsencode(path)) > MAX_PATH:
+            what = f"`{path}` is too long for the socket of a master: {MAX_PATH} bytes is the most"
+            raise fail("launch.ssh-no-master", what, fix="choose a shorter path, such as `~/.ssh/master-%C`")
         if done.returncode == 0 and path != "none":
             return path.replace("%", "%%")  # which ssh expands again
         what = f"the SSH configuration has no `ControlPath` for `{self.where}`"

@@ -183,6 +183,20 @@ def test_tokens_of_a_path_are_those_of_ssh(mfa: Mfa) -> None:
     assert mfa.client(f"{mfa.socket.parent}/to-%n").run(["echo", "there"]).stdout == "there\n"
 
 
+def test_path_that_no_socket_can_have_is_told(mfa: Mfa) -> None:
+    """ssh would look for the beginning of its name."""
+    longest = f"/{'x' * 89}"
+    assert "No such file" in refusal(mfa.client(longest))[1]
+    rule, text = refusal(mfa.client(longest + "x"))
+    assert rule == "launch.ssh-no-master"
+    assert "is too long for the socket of a master: 90 bytes is the most" in text
+    argv = ["ssh", "-fNM", "-F", str(mfa.server.config), "-S", f"{longest}x", "login"]
+    (mfa.server.folder / "authorized").write_text((mfa.server.folder / "user.pub").read_text())
+    said = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    (mfa.server.folder / "authorized").write_text("")
+    assert "too long" in said.stderr
+
+
 def test_terminal_is_a_session_of_the_master(mfa: Mfa, tmp_path: Path) -> None:
     before = mfa.logins()
     assert mfa.client().interactive(["sh", "-c", f"echo $SSH_CONNECTION > {tmp_path}/seen; exit 3"]) == 3
