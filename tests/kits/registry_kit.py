@@ -85,7 +85,10 @@ class Registry:
             entry = tarfile.TarInfo("content")
             entry.size = len(content)
             archive.addfile(entry, io.BytesIO(content))
-        layer = stream.getvalue()
+        return self.push_layer(name, tag, stream.getvalue())
+
+    def push_layer(self, name: str, tag: str, layer: bytes) -> str:
+        """An image of one layer, a tar archive; its digest."""
         diff = f"sha256:{hashlib.sha256(layer).hexdigest()}"
         config = {
             "architecture": "amd64",
@@ -99,7 +102,7 @@ class Registry:
             "schemaVersion": 2,
             "mediaType": MANIFEST,
             "config": {"mediaType": CONFIG, **self._blob(name, json.dumps(config).encode())},
-            "layers": [{"mediaType": LAYER, **self._blob(name, gzip.compress(layer, mtime=0))}],
+            "layers": [{"mediaType": LAYER, **self._blob(name, gzip.compress(layer, 1, mtime=0))}],
         }
         url = f"http://{self.host}/v2/{name}/manifests/{tag}"
         headers, _ = self._call("PUT", url, json.dumps(manifest).encode(), MANIFEST)
