@@ -45,6 +45,17 @@ class Mount:
 
 
 @dataclass(frozen=True)
+class CachedImage:
+    """An image of a registry that was imported once to a folder that the nodes share."""
+
+    reference: str  # HOST/NAME:TAG, or HOST/NAME@sha256:...
+    digest: str  # of the reference in the registry, when it was imported
+    file: str
+    sha256: str  # of the file
+    bytes: int
+
+
+@dataclass(frozen=True)
 class ContainerPlan:
     """How the step's container starts. `runtime` is `none` for the bare node."""
 
@@ -59,6 +70,7 @@ class ContainerPlan:
     source_tag: str = ""  # of an image file: the tag that it was made from
     digest: str = ""  # of the image, where it can be known at submission
     by_tag: bool = False  # `digest` is what the tag named then; the nodes fetch what it names later
+    cached: Optional[CachedImage] = None  # `image` is this file, in place of the spec's reference
 
     @property
     def pin(self) -> str:
@@ -468,7 +480,7 @@ def build(cls: Type[T], data: Mapping[str, Any]) -> T:
     Raises: ValueError naming keys that it does not have or that are missing, or a value of another type.
     """
     hints = _hints(cls)
-    unknown = sorted(set(data) - set(hints))
+    unknown = sorted(set(_of(dict, data)) - set(hints))
     if unknown:
         raise ValueError(f"{cls.__name__} has no field {', '.join(unknown)}")
     try:
@@ -495,7 +507,7 @@ def _convert(hint: Any, value: Any) -> Any:
         kinds = [arg for arg in args if arg is not type(None)]
         return _convert(kinds[0], value) if len(kinds) == 1 else value
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        return build(hint, _of(dict, value))
+        return build(hint, value)
     if origin is tuple:
         return tuple(_convert(args[0], item) for item in _of(list, value))
     if origin is abc.Mapping:

@@ -58,7 +58,12 @@ __all__ = [
 
 
 def access_of(profile: ClusterProfile) -> Access:
-    return Access(profile.access.login, profile.access.user or "", profile.access.jump or "")
+    of = profile.access
+    return Access(of.login, of.user or "", of.jump or "", of.master or "")
+
+
+def access_of_launch(launch: Launch) -> Access:
+    return Access(launch.login, launch.user, launch.jump, launch.master)
 
 
 def for_plan(plan: Plan, profile: ClusterProfile) -> Launcher:
@@ -68,7 +73,7 @@ def for_plan(plan: Plan, profile: ClusterProfile) -> Launcher:
 
 def for_launch(launch: Launch) -> Launcher:
     """The launcher that can watch a run that was started before, from its record alone."""
-    return _launcher(launch.launcher, launch.mode, Access(launch.login, launch.user, launch.jump))
+    return _launcher(launch.launcher, launch.mode, access_of_launch(launch))
 
 
 def with_far_side(site: LoadedCluster) -> LoadedCluster:
@@ -79,7 +84,7 @@ def with_far_side(site: LoadedCluster) -> LoadedCluster:
     from jobspec.launchers.access import connect
     from jobspec.launchers.access.far_side import FarSide
 
-    return replace(site, elsewhere=FarSide(connect(access.login, access.user, access.jump)))
+    return replace(site, elsewhere=FarSide(connect(access)))
 
 
 def _launcher(scheduler: str, mode: str, access: Access) -> Launcher:
@@ -92,7 +97,7 @@ def _launcher(scheduler: str, mode: str, access: Access) -> Launcher:
     from jobspec.launchers.slurm.upstream import UpstreamLauncher
 
     kind = UpstreamLauncher if mode == "upstream" else SlurmLauncher
-    return kind(connect(access.login, access.user, access.jump), access)
+    return kind(connect(access), access)
 
 
 def start(run: RunPaths, plan: Plan, profile: ClusterProfile, here: Allocation | None = None) -> Launch:
@@ -132,7 +137,7 @@ def foresee(plan: Plan, profile: ClusterProfile, script: str = "") -> Forecast |
     from jobspec.launchers.slurm.forecast import foresee as ask
 
     access = access_of(profile)
-    return ask(connect(access.login, access.user, access.jump), plan, script)
+    return ask(connect(access), plan, script)
 
 
 def query(launches: Iterable[Launch], unanswered: list[Finding] | None = None) -> dict[Launch, JobStatus]:
@@ -148,9 +153,7 @@ def query(launches: Iterable[Launch], unanswered: list[Finding] | None = None) -
         if stranger:  # no host that a record of somebody else names is asked
             states[launch] = JobStatus(JobState.UNKNOWN, f"a remote run of {stranger}, who can tell")
             continue
-        groups.setdefault((launch.launcher, Access(launch.login, launch.user, launch.jump)), []).append(
-            launch
-        )
+        groups.setdefault((launch.launcher, access_of_launch(launch)), []).append(launch)
     for members in groups.values():
         said = {launch: _files_say(launch) for launch in members} if unanswered is not None else {}
         within = math.inf if unanswered is None else BRIEF_S if all(said.values()) else PATIENT_S
@@ -266,4 +269,4 @@ def sync(launch: Launch) -> None:
         return
     from jobspec.launchers.access import connect
 
-    connect(launch.login, launch.user, launch.jump).download(launch.run_dir, Path(launch.root))
+    connect(launch).download(launch.run_dir, Path(launch.root))

@@ -168,6 +168,7 @@ class Access:
     login: str = "here"
     user: str = ""
     jump: str = ""
+    master: str = ""
 
 
 HERE = Access()
@@ -195,6 +196,7 @@ def new_launch(run: RunPaths, plan: Plan, launcher: str, access: Access, now: fl
         login=access.login,
         user=access.user,
         jump=access.jump,
+        master=access.master,
         root=str(run.root),
     )
 

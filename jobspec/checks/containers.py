@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from jobspec.disk import is_file
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import NOT_PINNED, Plan
+from jobspec.runtime.staging import image_cache
 from jobspec.spec.job import JobSpec
 from jobspec.spec.site import ClusterProfile
 from jobspec.units import is_below
@@ -92,6 +93,8 @@ def image_is_pinned(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Itera
         return  # the lock has its digest
     kept = _kept_image(container.image, profile.container.image_cache or "")
     fix = "name an image file, with `container.source_tag` for where it is from, or a digest (`@sha256:…`)"
+    if profile.container.image_cache and container.runtime in image_cache.SUFFIXES:
+        fix = "run `jobspec stage SPEC --images`: the lock then has the file of this very image"
     yield warning(
         "container.image-latest" if latest else "container.image-tag",
         f"`{container.image}` is {'whatever was pushed last' if latest else 'a tag'}, not one known image",

@@ -21,15 +21,14 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "checkpoint": _names("node-local"),
         "cluster": _names(
-            "env gpu-type hook name network path place ports reference runtime sbatch secret unknown unused "
-            "variable"
+            "access env gpu-type hook name network path place ports reference runtime sbatch secret unknown "
+            "unused variable"
         ),
         "command": _names("file file-beside missing module not-recorded shell tasks unused-key variant"),
         "container": _names(
             "image-absent image-form image-latest image-missing image-tag image-unused mount-characters "
-            "mount-hides-run mount-writable mounts-unused oci-config oci-mount registry-form source-tag "
-            "tag-unknown "
-            "workdir"
+            "mount-hides-run mount-writable mounts-unused not-cached oci-config oci-mount registry-form "
+            "source-tag tag-moved tag-unknown workdir"
         ),
         "coverage": _names("checks level-unknown levels not-applicable variant"),
         "data": _names("source unpinned"),
@@ -39,7 +38,8 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "grace here hold-idle incomplete locked maintenance mode mode-chosen moved no-command no-job "
             "no-paramiko no-program no-ssh not-yours refused remote-failed requeue-anew requeue-local "
             "requeue-never requeue-no-grace scheduler secret-missing ssh ssh-auth ssh-closed ssh-host-key "
-            "ssh-name ssh-unknown-host unsettled upstream-characters upstream-container upstream-gpus "
+            "ssh-name ssh-no-master ssh-unknown-host unsettled upstream-characters upstream-container "
+            "upstream-gpus "
             "upstream-shared upstream-slurm upstream-unsupported"
         ),
         "local": _names("module"),
@@ -98,8 +98,8 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "sweep syntax tab tag top type unknown-key unquoted value variant version"
         ),
         "stage": _names(
-            "by-path copy download hub-by-path hub-no-internet hub-unknown hub-unpinned mirror missing "
-            "no-hf-home space stalled timeout"
+            "by-path copy download hub-by-path hub-no-internet hub-unknown hub-unpinned image-cache "
+            "image-elsewhere image-kind mirror missing no-hf-home no-image space stalled timeout"
         ),
         "sweep": _names("empty max-array more none resources shared-checkpoint skipped"),
         "train": _names("workers-gpus workers-uneven"),

@@ -32,7 +32,7 @@ def enter(args: argparse.Namespace, command: Sequence[str]) -> int:
         )
     if not launch.allocation:  # its process is on this machine, its nodes are the job's
         has_node(run_paths, view.status, args.node, args.point)
-    client = connect(launch.login, launch.user, launch.jump)
+    client = connect(launch)
     return client.interactive(attach_argv(run_paths, launch, command, args.node, args.point))
 
 

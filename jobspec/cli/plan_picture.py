@@ -12,7 +12,7 @@ from jobspec.units import duration, gib
 if TYPE_CHECKING:
     from jobspec.launchers.slurm.forecast import Forecast
     from jobspec.megatron.shape import TrainShape
-    from jobspec.plan import Plan
+    from jobspec.plan import ContainerPlan, Plan
     from jobspec.runtime.staging.shared import Item
     from jobspec.spec.job import Pipeline
 
@@ -101,18 +101,27 @@ def gpu_hours(plan: Plan) -> float | None:
 
 
 def stage_rows(plan: Plan, items: Sequence[Item]) -> list[tuple[str, str]]:
-    """What is copied to each node's disk, and what is read where it lies.
+    """The image, what is copied to each node's disk, and what is read where it lies.
 
     There are no `items` where the disks are another machine's.
     """
     known = {item.plan: item for item in items}
-    rows = []
+    rows = [("image", _image(plan.container))] if plan.container.image else []
     for stage in plan.stage:
         item = known.get(stage)
         size = f"{_size(item.bytes)} in {item.files} files" if item and item.files else "size not known"
         where = f"to {plan.node_local} of each node" if stage.node_local else "read from shared storage"
         rows.append((f"{stage.kind} {stage.name}", f"{size}, {where}, from {stage.source}"))
     return rows
+
+
+def _image(container: ContainerPlan) -> str:
+    if container.cached:
+        cached = container.cached
+        return f"{_size(cached.bytes)}, imported from {cached.reference} to {cached.file}"
+    if container.image.startswith("/"):
+        return f"read from {container.image}"
+    return f"{container.image}, fetched by each node"
 
 
 def queue_rows(forecast: Forecast, plan: Plan) -> list[tuple[str, str]]:

@@ -107,7 +107,7 @@ def assemble(
             (*spec.artifacts.collect, *framework_plan.collect), parse_bytes(spec.artifacts.max_size)
         ),
         made=framework_plan.made,
-        slurm=_slurm(resolution),
+        slurm=_slurm(resolution, gpus),
         expect=_expect(spec, framework_plan.expect, context.level),
         runs=str(profile.paths.runs),
         node_local=profile.paths.node_local,
@@ -175,12 +175,13 @@ def _ray(resolution: Resolution, gpus: int) -> RayPlan:
     )
 
 
-def _slurm(resolution: Resolution) -> SlurmPlan:
+def _slurm(resolution: Resolution, gpus: int) -> SlurmPlan:
     spec, site = resolution.spec, resolution.profile.slurm
     resources, requeue = spec.resources, spec.launch.requeue
     if resolution.profile.scheduler == "local":
         return SlurmPlan(requeue_max=0, grace_s=requeue.grace)
     kind = site.gpu_types.get(resources.gpu_type or "")
+    uncounted = site.gpus == "none" and gpus > 0  # two jobs on a node would use the same GPUs
     return SlurmPlan(
         account=site.account or "",
         partition=site.partition or "",
@@ -200,7 +201,7 @@ def _slurm(resolution: Resolution) -> SlurmPlan:
         gpu_type=kind.gres or "" if kind else "",
         time=slurm_time(parse_time(resources.time)) if resources.time else "",
         gpus=site.gpus,
-        exclusive=resources.nodes > 1 or spec.launch.mode == "upstream"
+        exclusive=resources.nodes > 1 or spec.launch.mode == "upstream" or uncounted
         if resources.exclusive is None
         else resources.exclusive,
         memory=resources.memory or "",

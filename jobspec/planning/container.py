@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.disk import is_file, is_folder
 from jobspec.finding import Finding, warning
-from jobspec.plan import NOT_PINNED, ContainerPlan, Mount, Plan
+from jobspec.plan import NOT_PINNED, CachedImage, ContainerPlan, Mount, Plan
 from jobspec.planning.far_inputs import FarInputs
+from jobspec.planning.image_stage import ImageItem, image_item
 from jobspec.planning.paths import absolute
 from jobspec.planning.provenance import image_digest
-from jobspec.planning.registry import parse_tag, tag_digest
+from jobspec.planning.registry import parse_reference, parse_tag, tag_digest
 from jobspec.units import is_below
 
 if TYPE_CHECKING:
     from jobspec.spec.job import JobSpec
-    from jobspec.spec.site import ClusterProfile
+    from jobspec.spec.site import ClusterProfile, SiteContainer
 
 IMAGE_FILES = (".sqsh", ".sqfs", ".squashfs", ".sif")
 
@@ -39,6 +40,8 @@ def settle_container(
     bare = site.runtime == "none"
     on_this_machine = profile.scheduler == "local" and bare
     image = "" if bare else settled_image(of_spec.image or "", site.image_cache, base, env, far)
+    cached = cached_image(image, of_spec.source_tag or "", site, far)
+    image = cached.file if cached else image
     digest = image_digest(image) if far is None or not image.startswith("/") else ""
     if far is not None and image in far:
         digest = far[image].digest
@@ -51,14 +54,47 @@ def settle_container(
         workdir=of_spec.workdir or "",
         mount_home=site.mount_home,
         remap_root=site.remap_root,
-        source_tag="" if bare else of_spec.source_tag or "",
+        source_tag="" if bare else cached.reference if cached else of_spec.source_tag or "",
         digest=digest,
+        cached=cached,
     )
+
+
+def cached_image(
+    image: str, source_tag: str, site: SiteContainer, far: FarInputs | None = None
+) -> CachedImage | None:
+    """The last import that the site's cache has of a registry's image, or the one of a lock's file."""
+    is_file_name = image.startswith("/")
+    item = image_item(source_tag if is_file_name else image, site)
+    if item is None:
+        return None
+    if far is None:
+        images: Sequence[CachedImage] = item.images()
+    else:
+        images = far[item.key].images if item.key in far else ()
+    return next((one for one in images if not is_file_name or one.file == image), None)
+
+
+def about_the_cache(container: ContainerPlan, profile: ClusterProfile) -> list[Finding]:
+    """A warning where nodes would import an image that the site's cache could have."""
+    item = image_item(container.image, profile.container)
+    if item is None:
+        return []
+    found = warning(
+        "container.not-cached",
+        f"`{item.folder}` has no import of `{item.reference}`",
+        why="each node fetches and unpacks it by itself when the run starts, all at once",
+        fix="run `jobspec stage SPEC --images`: it is imported once, and runs start from its file",
+        path="container.image",
+    )
+    return [found]
 
 
 def with_tag_digest(container: ContainerPlan, profile: ClusterProfile) -> tuple[ContainerPlan, list[Finding]]:
     """The container with the digest that its image's tag has now, or a warning why that is not known."""
     site, tag = profile.container, parse_tag(container.image)
+    if container.cached and site.ask_registry:
+        return container, moved_tag(container.cached)
     if container.pin != NOT_PINNED or tag is None or not site.ask_registry:
         return container, []
     tag = replace(tag, host=tag.host or site.registry or "")
@@ -77,13 +113,32 @@ def with_tag_digest(container: ContainerPlan, profile: ClusterProfile) -> tuple[
     return container, [found]
 
 
-def image_paths(spec: JobSpec, profile: ClusterProfile, base: Path, env: Mapping[str, str]) -> list[str]:
-    """Where the image of a spec may lie as a file: what a login node is asked for."""
+def moved_tag(cached: CachedImage) -> list[Finding]:
+    """A warning where the registry has another image than the cache under the same tag."""
+    tag = parse_reference(cached.reference, "")
+    digest = "" if tag is None or tag.digest else tag_digest(tag)[0]
+    if not digest or digest == cached.digest:
+        return []
+    found = warning(
+        "container.tag-moved",
+        f"`{cached.reference}` is another image now, and the run starts from the one that was imported",
+        why=f"the cache has {cached.digest}, and the registry {digest}",
+        fix="run `jobspec stage SPEC --images` for the new one; both are kept",
+        path="container.image",
+    )
+    return [found]
+
+
+def image_questions(
+    spec: JobSpec, profile: ClusterProfile, base: Path, env: Mapping[str, str]
+) -> tuple[list[str], ImageItem | None]:
+    """What a login node is asked: where the image of a spec may lie as a file, and as an import."""
     image, cache = spec.container.image or "", profile.container.image_cache or ""
     if profile.container.runtime == "none" or not is_image_path(image):
-        return []
+        return [], image_item(image, profile.container)
     cached = [f"{cache}/{image}"] if cache and not image.startswith(("/", ".", "~")) else []
-    return [*cached, absolute(image, base, env)]
+    of_lock = spec.container.source_tag if image.startswith("/") else None
+    return [*cached, absolute(image, base, env)], image_item(of_lock or "", profile.container)
 
 
 def is_image_path(image: str) -> bool:

@@ -10,17 +10,23 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import Finding, warning
-from jobspec.plan import StagePlan
+from jobspec.plan import CachedImage, StagePlan, build
 from jobspec.planning.far_side import MODEL_TEXTS
 from jobspec.runtime.base.safe_write import write_text
+
+if TYPE_CHECKING:
+    from jobspec.planning.image_stage import ImageItem
 
 
 @dataclass(frozen=True)
 class FarInput:
-    """One path of the cluster. `why` says why it is not there. `folder` has a model's small files."""
+    """One path of the cluster. `why` says why it is not there. `folder` has a model's small files.
+
+    `images` are imports of a registry's image, newest first.
+    """
 
     path: str
     where: str
@@ -29,6 +35,7 @@ class FarInput:
     digest: str = ""
     folder: Path | None = None
     findings: tuple[Finding, ...] = ()
+    images: tuple[CachedImage, ...] = ()
 
     @property
     def there(self) -> bool:
@@ -38,9 +45,14 @@ class FarInput:
 FarInputs = Mapping[str, FarInput]
 
 
-def questions(stage: Iterable[StagePlan], images: Iterable[str]) -> list[dict[str, Any]]:
-    """What the login node is asked, each path once."""
-    asked = {image: {"path": image, "kind": "image"} for image in images}
+def questions(
+    stage: Iterable[StagePlan], images: Iterable[str], of_cache: ImageItem | None = None
+) -> list[dict[str, Any]]:
+    """What the login node is asked, each path once; of `of_cache`, what its image cache has."""
+    asked: dict[str, dict[str, Any]] = {image: {"path": image, "kind": "image"} for image in images}
+    if of_cache is not None:
+        named = {key: getattr(of_cache, key) for key in ("folder", "reference", "suffix")}
+        asked[of_cache.key] = {"path": of_cache.key, "kind": "cache", **named}
     for item in stage:
         if not item.from_hub:
             keys = ("kind", "layout", "revision", "allow", "ignore", "require")
@@ -58,7 +70,10 @@ def answered(
         findings = tuple(Finding.from_json(item) for item in answer.get("findings", ()))
         folder = _kept(answer.get("texts") or {}, state / "inputs")
         why, commit, digest = (str(answer.get(key, "")) for key in ("why", "commit", "digest"))
-        made[path] = FarInput(path, where, why, commit, digest, folder, findings)
+        images = tuple(build(CachedImage, item["image"]) for item in answer.get("images", ()))
+        made[path] = FarInput(path, where, why, commit, digest, folder, findings, images)
+        for image, item in zip(images, answer.get("images", ()), strict=True):
+            made[image.file] = FarInput(image.file, where, digest=str(item["digest"]))
     return made
 
 

@@ -32,7 +32,7 @@ from jobspec.runtime.checkouts.git import (
     resolve_ref,
     submodules,
 )
-from jobspec.runtime.staging import hfcache
+from jobspec.runtime.staging import hfcache, image_cache
 from jobspec.runtime.staging.listing_checks import check_listing
 
 MAX_FILE_BYTES = 2 * 1024**2  # a larger file of a checkout is data
@@ -63,6 +63,7 @@ def main(request: str) -> str:
         "looked": [_answer(_look, one) for one in asked.get("look", ())],
         "inputs": [_answer(_input, one) for one in asked.get("inputs", ())],
         "made": [_answer(_make, one) for one in asked.get("make", ())],
+        "images": [_answer(_bring_image, one) for one in asked.get("images", ())],
     }
     return json.dumps(answer)
 
@@ -98,6 +99,9 @@ def _look(one: Mapping[str, Any]) -> dict[str, Any]:
 def _input(one: Mapping[str, Any]) -> dict[str, Any]:
     """An image, model or data set: whether it is there and whole, as a node will see it."""
     path = one["path"]
+    if one["kind"] == "cache":
+        images = image_cache.images(one["folder"], one["reference"], one["suffix"])
+        return {"images": [{"image": asdict(image), "digest": file_digest(image.file)} for image in images]}
     try:
         os.stat(path)  # noqa: PTH116
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -119,6 +123,18 @@ def _input(one: Mapping[str, Any]) -> dict[str, Any]:
         "findings": [finding.to_json() for finding in found],
         "texts": texts if one["kind"] == "model" else {},
     }
+
+
+def _bring_image(one: Mapping[str, Any]) -> dict[str, Any]:
+    """The image in the cache of this machine's site, imported by the programs of this machine."""
+    from jobspec.planning.image_stage import ImageItem, bring_image
+    from jobspec.planning.registry import Tag
+
+    said: list[str] = []
+    item = ImageItem(Tag(**one["tag"]), one["runtime"], one["folder"])
+    brought = bring_image(item, one["timeout_s"], said.append)
+    told = [finding.to_json() for finding in brought.findings]
+    return {**asdict(brought), "findings": [], "told": told, "said": said}
 
 
 def _is_made(target: Path) -> bool:

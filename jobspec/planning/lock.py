@@ -11,6 +11,7 @@ import hashlib
 import json
 import posixpath
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import jobspec
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 PINNED_BY_SITE = (
     "container.image",
     "container.python",
+    "container.source_tag",
     "hf_cache.home",
     "resources.cpus_per_node",
     "resources.exclusive",
@@ -100,7 +102,13 @@ def _of_site(resolved: Resolved, data: Mapping[str, Any]) -> dict[str, Any]:
     given, raw = resolved.loaded.data, resolved.loaded.raw
     before = given.get("lock", {})
     pinned = (parse_path(key) for key in PINNED_BY_SITE)
-    changed = [path for path in pinned if _at(given, path) != _at(data, path) and _of_profile(_at(raw, path))]
+    cached = _plan(resolved).container.cached is not None  # the file stands for the spec's reference
+    changed = [
+        path
+        for path in pinned
+        if _at(given, path) != _at(data, path)
+        and (_of_profile(_at(raw, path)) or (cached and path[0] == "container"))
+    ]
     filled = [path for path in resolved.loaded.cluster_paths if path[0] != "lock"]
     texts = {format_path(path): _at(raw, path) for path in (*filled, *changed)}
     names = {f"slurm.{key}": None for key in data.get("slurm", {})}  # which no other site has
@@ -147,6 +155,8 @@ def _container(plan: Plan, data: Mapping[str, Any]) -> dict[str, Any]:
     pinned: dict[str, Any] = {"python": plan.container.python}
     if plan.container.image:
         pinned["image"] = plan.container.image
+    if plan.container.cached:
+        pinned["source_tag"] = plan.container.cached.reference
     mounts = data.get("container", {}).get("mounts")
     if mounts:
         sources = [mount.source for mount in plan.container.mounts]
@@ -201,6 +211,8 @@ def lock_facts(resolved: Resolved, patches: str = "") -> dict[str, Any]:
         facts["avoided"] = {item.node: _avoided(item) for item in resolved.avoided}
     if plan.container.digest or plan.container.pin == NOT_PINNED:
         facts["image"] = plan.container.pin
+    if plan.container.cached:
+        facts["cached_image"] = {**asdict(plan.container.cached)}
     moving = {item.name: f"not pinned: `{item.revision}` may move" for item in plan.stage if item.moves}
     if moving:
         facts["revisions"] = moving

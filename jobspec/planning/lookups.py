@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from jobspec.finding import WARNING, JobspecError, error
-from jobspec.planning.container import image_paths, with_tag_digest
+from jobspec.planning.container import about_the_cache, image_questions, with_tag_digest
 from jobspec.planning.digests import tree_digest
 from jobspec.planning.elsewhere import read_elsewhere
 from jobspec.planning.far_inputs import FarInput, answered, questions
@@ -95,12 +95,19 @@ class Lookups:
             return (), [replace(item, severity=WARNING) for item in problem.findings]
         return found
 
-    def image(self, container: ContainerPlan, profile: ClusterProfile) -> tuple[ContainerPlan, list[Finding]]:
-        """The container with the digest of its image's tag, as the registry tells it once."""
-        site = profile.container
+    def image(
+        self, container: ContainerPlan, profile: ClusterProfile, fetch: bool
+    ) -> tuple[ContainerPlan, list[Finding]]:
+        """The container with the digest of its image's tag, as the registry tells it once, and what is found.
+
+        Without `fetch` nobody is asked.
+        """
+        site, told = profile.container, about_the_cache(container, profile)
+        if not fetch:
+            return container, told
         key = ("image", container.image, container.runtime, site.registry, site.ask_registry)
         asked, findings = self._once(key, lambda: with_tag_digest(container, profile))
-        return replace(container, digest=asked.digest, by_tag=asked.by_tag), findings
+        return replace(container, digest=asked.digest, by_tag=asked.by_tag), [*told, *findings]
 
     def model(self, spec: JobSpec, base: Path, hf_home: str, scheduler: str) -> FoundModel:
         return self._once(
@@ -164,7 +171,7 @@ def asked_of(
     model = find_model(spec.model, base, hf_home, profile.scheduler).stage
     data, _ = find_data(spec.data, base, hf_home)
     stage = data if model is None else (model, *data)
-    return questions(stage, image_paths(spec, profile, base, env))
+    return questions(stage, *image_questions(spec, profile, base, env))
 
 
 def _commit_at_hub(item: StagePlan, env: Mapping[str, str]) -> tuple[str, list[Finding]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -127,7 +128,7 @@ def changed_since(lock: Mapping[str, Any], now: Now, restored: Collection[str] =
     """
     findings = [*_changed_around(lock, now), *_unpinned(lock, now)]
     if now.plan is not None:
-        findings += _changed_image(str(lock.get("image") or ""), now.plan.container)
+        findings += _changed_image(*_images(lock, now.plan.container))
         findings += [finding for item in now.plan.stage for finding in _snapshot_is_there(item)]
     repos = {repo.plan.name: repo for repo in now.repos}
     for name, was in pinned_repos(lock).items():
@@ -182,6 +183,15 @@ def _not_pinned(what: str, pin: str, path: str, is_error: bool = True) -> Findin
         fix="use the lock as the run wrote it, or allow the difference",
         path=path,
     )
+
+
+def _images(lock: Mapping[str, Any], now: ContainerPlan) -> tuple[str, ContainerPlan]:
+    """The lock's image and that of now; of another import than the lock's, as the registry names both."""
+    kept = lock.get("cached_image")
+    if not isinstance(kept, Mapping) or kept.get("file") == now.image:
+        return str(lock.get("image") or ""), now
+    digest = now.cached.digest if now.cached else now.digest
+    return str(kept.get("digest") or ""), replace(now, digest=digest)
 
 
 def _changed_image(was: str, now: ContainerPlan) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.message import Message
 from http.client import HTTPException
 from urllib.parse import urlencode, urlsplit
@@ -39,11 +39,20 @@ class _UnknownError(Exception):
 
 @dataclass(frozen=True)
 class Tag:
-    """An image in a registry: `name` is its repository on `host`, which is empty where the image has none."""
+    """An image in a registry: `name` is its repository on `host`, which is empty where the image has none.
+
+    With a `digest` the tag means nothing.
+    """
 
     host: str
     name: str
     tag: str
+    digest: str = ""
+
+    @property
+    def reference(self) -> str:
+        """The image as records and messages name it, however the spec wrote it."""
+        return f"{self.host}/{self.name}" + (f"@{self.digest}" if self.digest else f":{self.tag}")
 
 
 def parse_tag(image: str) -> Tag | None:
@@ -58,6 +67,18 @@ def parse_tag(image: str) -> Tag | None:
     if mark == "/" and not re.search(r"[.:]", host):
         host, name = "", f"{host}/{name}"
     return Tag(host, name, match["tag"] or "latest")
+
+
+def parse_reference(image: str, registry: str) -> Tag | None:
+    """The image that `image` names in a registry, by tag or digest; None for any other kind of image.
+
+    A name without a host is the site's `registry`'s, else Docker Hub's.
+    """
+    name, mark, digest = image.partition("@")
+    tag = parse_tag(name)
+    if tag is None or (mark and not _DIGEST.fullmatch(digest)):
+        return None
+    return replace(tag, host=tag.host or registry or "docker.io", digest=digest)
 
 
 def tag_digest(tag: Tag, deadline_s: float = DEADLINE_S) -> tuple[str, str]:
@@ -149,7 +170,11 @@ def _call(method: str, url: str, headers: dict[str, str], end: float) -> tuple[i
         return problem.code, problem.headers, b""
 
 
+def is_this_machine(host: str) -> bool:
+    name = host.rpartition("@")[2].partition(":")[0]
+    return name == "localhost" or name.startswith("127.")
+
+
 def _scheme(host: str) -> str:
     """Plain HTTP only to this machine, as container runtimes have it."""
-    name = host.rpartition("@")[2].partition(":")[0]
-    return "http" if name == "localhost" or name.startswith("127.") else "https"
+    return "http" if is_this_machine(host) else "https"

@@ -210,12 +210,12 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
     if framework is None or level is None:
         return _Outcome(None, level, repos, gpus)
     hf_home = find_hf_home(resolution)
-    container = settle_container(
-        resolution.spec, resolution.profile, resolution.base, resolution.env, resolution.lookups.far
-    )
-    if fetch:
-        container, about_image = resolution.lookups.image(container, resolution.profile)
-        resolution.findings += about_image
+    far = resolution.lookups.far
+    container = settle_container(resolution.spec, resolution.profile, resolution.base, resolution.env, far)
+    if container.cached:
+        resolution.default("container.image", "cluster", f"imported from {container.cached.reference}")
+    container, about_image = resolution.lookups.image(container, resolution.profile, fetch)
+    resolution.findings += about_image
     context = Context(
         resolution.spec,
         resolution.profile,

@@ -38,6 +38,7 @@ class Launch:
     login: str = "here"
     user: str = ""
     jump: str = ""
+    master: str = ""
     process_start: str = ""  # clock ticks after boot at which the process started
     boot_id: str = ""
     allocation: str = ""  # the Slurm job in whose nodes a process of this machine runs (`--here`)

@@ -147,7 +147,12 @@ class Resources(Base, frozen=True):
         ),
     ] = None
     exclusive: Annotated[
-        bool | None, doc("Whole nodes, shared with nobody. Default: yes for more than one node.", True)
+        bool | None,
+        doc(
+            "Whole nodes, shared with nobody. Default: yes for more than one node, and for GPUs that Slurm "
+            "does not count.",
+            True,
+        ),
     ] = None
 
 

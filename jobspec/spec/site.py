@@ -24,6 +24,15 @@ class Access(Base, frozen=True):
     ] = "here"
     user: Annotated[str | None, doc("User name on the cluster. Default: SSH's own choice.", "alice")] = None
     jump: Annotated[str | None, doc("SSH host to jump through.", "bastion.example.org")] = None
+    master: Annotated[
+        str | None,
+        doc(
+            "Your own OpenSSH master connection, where each login wants a second factor: `auto` for the "
+            "`ControlPath` of ~/.ssh/config, or its path. jobspec then opens no connection itself.",
+            "auto",
+            "~/.ssh/master-%C",
+        ),
+    ] = None
 
 
 class Node(Base, frozen=True):
@@ -79,7 +88,10 @@ class SiteContainer(Base, frozen=True):
         Runtime,
         doc("`pyxis` (srun --container-image), `oci` (srun --container), a program for srun, or `none`."),
     ] = "none"
-    image_cache: Annotated[str | None, doc("Shared folder for imported images.", "/shared/images")] = None
+    image_cache: Annotated[
+        str | None,
+        doc("Shared folder for image files; `jobspec stage --images` imports to it.", "/shared/images"),
+    ] = None
     registry: Annotated[
         str | None,
         doc("Host of the registry for images whose name has none.", "registry.example.com"),

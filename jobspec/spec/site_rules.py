@@ -24,7 +24,22 @@ STAGE_BOUND = "JOBSPEC_STAGE_MAX_GIB"
 
 def check_profile(profile: ClusterProfile) -> list[Finding]:
     """Findings about a profile that its schema cannot see; `path` names the key."""
-    return [finding for rule in (_network, _paths, _slurm, _env, _on_end) for finding in rule(profile)]
+    return [
+        finding for rule in (_access, _network, _paths, _slurm, _env, _on_end) for finding in rule(profile)
+    ]
+
+
+def _access(profile: ClusterProfile) -> Iterator[Finding]:
+    master, path = profile.access.master, "access.master"
+    if master is None:
+        return
+    if profile.access.login == "here":
+        what, why = "`master` has no effect", "with `login: here` nothing is reached by SSH"
+        yield warning("cluster.unused", what, why, "remove it, or name the SSH host in `login`", path=path)
+    elif master != "auto" and not master.startswith(("/", "~/")):
+        fix = did_you_mean(master, ["auto"]) or "write `auto`, or a path that starts with `/` or `~/`"
+        what = f"`{master}` is neither `auto` nor the path of a master's socket"
+        yield error("cluster.access", what, fix=fix, path=path)
 
 
 def _on_end(profile: ClusterProfile) -> Iterator[Finding]:

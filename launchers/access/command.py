@@ -8,6 +8,7 @@ argument list that `ps` shows to everybody.
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +77,28 @@ def missing_program(name: str, where: str) -> JobspecError:
         why="the site profile says `scheduler: slurm`" if name.startswith("s") else "",
         fix="run on a login node, set `access.login` in the site profile, or use `--cluster local`",
     )
+
+
+def openssh() -> str:
+    """OpenSSH's client. Raises: JobspecError where there is none."""
+    ssh = shutil.which("ssh")
+    if ssh is None:
+        fix = "install OpenSSH's client"
+        raise fail("launch.no-ssh", "`ssh` was not found on this machine", "it reaches the login node", fix)
+    return ssh
+
+
+def ended(argv: Sequence[str], code: int | None, out: str, err: str, marker: str, where: str) -> Completed:
+    """A command of `shell_text`, by what its shell printed; code None when it was given up.
+
+    Raises: JobspecError when the program does not exist.
+    """
+    printed = out.partition(marker + "\n")[2]
+    if code == 127 and marker in out:
+        raise missing_program(argv[0], where)
+    if code is None:
+        return Completed(tuple(argv), 124, printed, err, timed_out=True)
+    return Completed(tuple(argv), code, printed, err)
 
 
 def shell_text(argv: Sequence[str], secrets: Mapping[str, str], marker: str, stdin: str = "") -> str:

@@ -42,14 +42,18 @@ MODULES = (
     *(
         "__init__",
         "finding",
+        "plan",
         "planning/__init__",
         "planning/far_side",
         "planning/git_bundle",
         "planning/digests",
+        "planning/image_stage",
+        "planning/registry",
     ),
     *("runtime/__init__", "runtime/base/__init__"),
     *("runtime/base/procs", "runtime/base/safe_write", "runtime/base/signals"),
     *("runtime/staging/__init__", "runtime/staging/hfcache", "runtime/staging/hashing"),
+    *("runtime/base/node_lock", "runtime/staging/image_cache", "runtime/staging/image_import"),
     "runtime/staging/listing_checks",
     *("runtime/checkouts/__init__", "runtime/checkouts/git", "runtime/checkouts/code_state"),
 )
@@ -76,11 +80,11 @@ class FarSide:
     def where(self) -> str:
         return self._client.where
 
-    def ask(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    def ask(self, request: Mapping[str, Any], timeout_s: float = ASK_TIMEOUT_S) -> Mapping[str, Any]:
         """The answer of `far_side.main`. Raises: JobspecError when the login node cannot be asked."""
         words = f"{base64.b64encode(program()).decode()}\n{json.dumps(request)}"
         argv = ["bash", "-c", FIND_PYTHON, "bash", PROGRAM]
-        done = self._client.run(argv, timeout_s=ASK_TIMEOUT_S, stdin=words)
+        done = self._client.run(argv, timeout_s=timeout_s, stdin=words)
         if done.code == NO_PYTHON:
             raise fail(
                 "repo.elsewhere",

@@ -8,13 +8,9 @@ UserKnownHostsFile, ProxyJump), keys come from the agent or from files, never fr
 from __future__ import annotations
 
 import contextlib
-import os
-import posixpath
 import secrets as secrets_module
 import shlex
-import shutil
 import socket
-import stat
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,9 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import JobspecError, fail
-from jobspec.launchers.access.command import DEFAULT_TIMEOUT_S, Completed, missing_program, shell_text
-from jobspec.launchers.file_lock import locked
-from jobspec.runtime.base.safe_write import replacing
+from jobspec.launchers.access.command import DEFAULT_TIMEOUT_S, Completed, ended, openssh, shell_text
+from jobspec.launchers.access.transfer import Transfers
 from jobspec.words import install_command
 
 if TYPE_CHECKING:
@@ -33,11 +28,9 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 20.0
 # Of one command, both streams together: sources of several checkouts, packed, are the largest.
 MAX_ANSWER_BYTES = 1 << 30
-# Files that only grow: a longer remote one is continued from where the local copy ends.
-_GROWING = (".log", ".jsonl")
 
 
-class SshClient:
+class SshClient(Transfers):
     """One connection, opened at first use and kept; commands each have their own channel."""
 
     def __init__(self, login: str, user: str = "", jump: str = "", config: Path | None = None) -> None:
@@ -67,75 +60,19 @@ class SshClient:
             code, out, err = _drain(channel, time.monotonic() + timeout_s)
             if code is None and len(out) + len(err) >= MAX_ANSWER_BYTES:
                 raise _too_much(argv[0], self.where)
-        printed = out.partition(marker + "\n")[2]
-        if code == 127 and marker in out:
-            raise missing_program(argv[0], self.where)
-        if code is None:
-            return Completed(tuple(argv), 124, printed, err, timed_out=True)
-        return Completed(tuple(argv), code, printed, err)
+        return ended(argv, code, out, err, marker, self.where)
 
     def interactive(self, argv: Sequence[str]) -> int:
-        ssh = shutil.which("ssh")
-        if ssh is None:
-            raise fail(
-                "launch.no-ssh",
-                "`ssh` is needed for a terminal on the login node",
-                fix="install OpenSSH's client",
-            )
         options = ["-F", str(self._config_path)] if self._config_path.is_file() else []
         options += ["-J", self._jump] if self._jump else []
         target = f"{self._user}@{self.where}" if self._user else self.where
-        return subprocess.run([ssh, "-t", *options, target, shlex.join(argv)], check=False).returncode
-
-    def upload(self, local: Path, remote: str) -> None:
-        if self.run(["test", "-e", remote]).code == 0:  # it arrives in one rename, so it is complete
-            return
-        parent, partial = posixpath.dirname(remote), f"{remote}.partial-{os.getpid()}"
-        self._must(["mkdir", "-p", parent, partial])
-        with self._connected(), self._transport_sftp() as sftp:
-            for path in sorted(local.rglob("*")):
-                target = posixpath.join(partial, path.relative_to(local).as_posix())
-                if path.is_dir():
-                    sftp.mkdir(target)
-                elif path.is_file():
-                    sftp.put(str(path), target)
-                    sftp.chmod(target, stat.S_IMODE(path.stat().st_mode))
-        self._must(["mv", "-T", partial, remote])
-
-    def send(self, local: Path, remote: str) -> None:
-        self._must(["mkdir", "-p", posixpath.dirname(remote)])
-        with self._connected(), self._transport_sftp() as sftp, local.open("rb") as source:
-            with contextlib.suppress(FileNotFoundError):
-                there = sftp.stat(remote).st_size or 0
-                source.seek(there if there <= local.stat().st_size else 0)
-            with sftp.open(remote, "ab" if source.tell() else "wb") as target:
-                target.set_pipelined(True)
-                shutil.copyfileobj(source, target, 1 << 18)
-
-    def download(self, remote: str, local: Path) -> None:
-        local.mkdir(parents=True, exist_ok=True)
-        lock = local.with_name(f".{local.name}.lock")
-        lock.touch()
-        # Two commands that continue one file at once would both append the same bytes.
-        with locked(lock), self._connected(), self._transport_sftp() as sftp:
-            for name, attributes in _walk(sftp, remote):
-                with contextlib.suppress(FileNotFoundError):  # it was there when the folder was listed
-                    _fetch(sftp, posixpath.join(remote, name), attributes, local / name)
+        words = [openssh(), "-t", *options, target, shlex.join(argv)]
+        return subprocess.run(words, check=False).returncode
 
     def close(self) -> None:
         for connection in reversed(self._connections):
             connection.close()
         self._connections.clear()
-
-    def _must(self, argv: Sequence[str]) -> None:
-        done = self.run(argv)
-        if done.code != 0:
-            raise fail(
-                "launch.remote-failed",
-                f"`{shlex.join(argv)}` failed on `{self.where}` with exit code {done.code}",
-                why=done.complaint,
-                fix="check `paths.runs` of the site profile: it must be writable on the login node",
-            )
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[None]:
@@ -154,8 +91,10 @@ class SshClient:
                 fix="try again",
             ) from problem
 
-    def _transport_sftp(self) -> paramiko.SFTPClient:
-        return self._connect().open_sftp()
+    @contextlib.contextmanager
+    def _sftp(self) -> Iterator[paramiko.SFTPClient]:
+        with self._connected(), self._connect().open_sftp() as sftp:
+            yield sftp
 
     def _transport(self) -> paramiko.Transport:
         transport = self._connect().get_transport()
@@ -308,37 +247,3 @@ def _drain(channel: paramiko.Channel, deadline: float) -> tuple[int | None, str,
             channel.status_event.wait(0.02)
     channel.close()
     return code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
-
-
-def _walk(
-    sftp: paramiko.SFTPClient, root: str, below: str = ""
-) -> Iterator[tuple[str, paramiko.SFTPAttributes]]:
-    try:
-        entries = sftp.listdir_attr(posixpath.join(root, below) if below else root)
-    except FileNotFoundError:
-        if not below:
-            raise
-        return  # gone since its parent was listed
-    for entry in entries:
-        name = posixpath.join(below, entry.filename) if below else entry.filename
-        mode = entry.st_mode or 0
-        if stat.S_ISDIR(mode):
-            yield from _walk(sftp, root, name)
-        elif stat.S_ISREG(mode):
-            yield name, entry
-
-
-def _fetch(sftp: paramiko.SFTPClient, remote: str, attributes: paramiko.SFTPAttributes, local: Path) -> None:
-    size, mtime = attributes.st_size or 0, attributes.st_mtime or 0
-    known = local.stat() if local.is_file() else None
-    if known is not None and known.st_size == size and int(known.st_mtime) >= mtime:
-        return
-    local.parent.mkdir(parents=True, exist_ok=True)
-    if known is not None and local.name.endswith(_GROWING) and known.st_size < size:
-        with sftp.open(remote, "rb") as source, local.open("ab") as target:
-            source.seek(known.st_size)
-            target.write(source.read())
-    else:
-        with replacing(local) as target:
-            sftp.getfo(remote, target)
-    os.utime(local, (mtime, mtime))

@@ -14,7 +14,7 @@ import os
 import socket
 import stat
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Event
 from typing import Callable, Iterator
 
@@ -56,14 +56,18 @@ def own_folder(node_local: str, name: str) -> str:
 
 @contextmanager
 def hold(
-    path: str, deadline: float, waiting: Callable[[str, float], None] = lambda holder, seconds: None
+    path: str,
+    deadline: float,
+    waiting: Callable[[str, float], None] = lambda holder, seconds: None,
+    mode: int = 0o600,
 ) -> Iterator[bool]:
     """Hold the lock file `path`; yields whether it excludes others (False: no locks on this file system).
 
-    `deadline` is on `time.monotonic`; `waiting(holder, seconds)` is called about once a second.
-    Raises: JobspecError `stage.locked` naming the holder at the deadline.
+    `deadline` is on `time.monotonic`; `waiting(holder, seconds)` is called about once a second. Users share a
+    lock whose `mode` lets them write.
+    Raises: OSError; JobspecError `stage.locked` naming the holder at the deadline.
     """
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fd = _open(path, mode)
     try:
         exclusive = _acquire(fd, path, deadline, waiting)
         if exclusive:
@@ -72,6 +76,19 @@ def hold(
         yield exclusive
     finally:
         os.close(fd)
+
+
+def _open(path: str, mode: int) -> int:
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        # Without O_CREAT first: in a sticky folder the kernel refuses it for another user's file
+        # (fs.protected_regular, proc(5)).
+        return os.open(path, flags)
+    except FileNotFoundError:
+        fd = os.open(path, flags | os.O_CREAT, mode)
+    with suppress(PermissionError):  # another user made it in between
+        os.fchmod(fd, mode)  # whatever the umask is
+    return fd
 
 
 def _acquire(fd: int, path: str, deadline: float, waiting: Callable[[str, float], None]) -> bool:

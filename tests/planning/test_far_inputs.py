@@ -12,9 +12,17 @@ import yaml
 from jobspec import pipeline
 from jobspec.finding import Finding, JobspecError
 from jobspec.launchers.access.ssh import SshClient
+from jobspec.pipeline import Request
+from jobspec.planning import far_side
 from jobspec.planning.digests import file_digest, tree_digest
 from jobspec.planning.far_inputs import answered
+from jobspec.planning.image_stage import bring_image_at, image_item
+from jobspec.runtime.staging import image_cache
+from jobspec.spec.site import SiteContainer
+from tests.kits import images_kit
 from tests.kits.checkout_kit import write_checkout
+from tests.kits.programs_kit import needs
+from tests.kits.registry_kit import Registry
 from tests.planning.test_elsewhere import CODE, Sides, pytestmark, server, sides
 from tests.runtime.staging.stage_kit import COMMIT, blob_of, hf_repo, sharded
 
@@ -148,6 +156,84 @@ def test_one_question_asks_for_checkouts_and_inputs(inputs: Inputs, monkeypatch:
     monkeypatch.setattr(SshClient, "run", counted)
     assert inputs.missing() == {}
     assert len(calls) == 1
+
+
+def test_import_of_the_clusters_image_cache_is_what_the_run_starts_from(inputs: Inputs) -> None:
+    sides = inputs.sides
+    digest, reference = f"sha256:{'1' * 64}", "registry.example/rl/trainer:1.0"
+    profile = yaml.safe_load((sides.root / "far.yaml").read_text())
+    profile["container"] = {"runtime": "pyxis", "image_cache": f"{sides.here}/images", "ask_registry": False}
+    (sides.root / "far.yaml").write_text(yaml.safe_dump(profile))
+    sides.write_spec(container={"image": "registry.example#rl/trainer:1.0"})
+    assert {item.rule for item in inputs.found()} == {"container.not-cached", "container.image-tag"}
+    (sides.there / "images").mkdir()
+    file = sides.there / "images" / image_cache.file_name("rl/trainer", digest, ".sqsh")
+    file.write_bytes(b"hsqs of the cluster")
+    record = image_cache.Record(reference, digest, file.name, "2" * 64, file.stat().st_size)
+    image_cache.add(str(file.parent), record, 0o644)
+    assert inputs.found() == []
+    run = sides.render("cached").run
+    container = json.loads(run.plan.read_text())["container"]
+    assert container["image"] == str(sides.here / "images" / file.name), "its path on the cluster"
+    assert (container["digest"], container["cached"]["digest"]) == (file_digest(file), digest)
+    again = Request(run.root / "spec.lock.yaml", cluster_file=sides.root / "far.yaml")
+    assert pipeline.make_plan(again).container.cached is not None
+
+
+@needs("docker-registry")
+def test_login_node_brings_an_image(inputs: Inputs, tmp_path: Path) -> None:
+    sides, registry = inputs.sides, Registry(tmp_path / "registry")
+    site = SiteContainer(runtime="apptainer", image_cache=f"{sides.here}/images")
+    item = image_item(f"docker://{registry.host}/rl/trainer:1.0", site)
+    elsewhere = pipeline.resolve(sides.request()).cluster.elsewhere
+    assert item is not None and elsewhere is not None
+    said: list[str] = []
+    try:
+        digest = registry.push("rl/trainer", "1.0", b"for the cluster")
+        with pytest.raises(JobspecError) as caught:  # sshd's side has no Apptainer
+            bring_image_at(elsewhere, item, 60, said.append)
+        assert caught.value.findings[0].rule == "stage.image-program"
+        file = sides.there / "images" / image_cache.file_name("rl/trainer", digest, ".sif")
+        file.parent.mkdir()
+        file.write_bytes(b"whole")
+        record = image_cache.Record(item.reference, digest, file.name, "2" * 64, 5)
+        image_cache.add(str(file.parent), record, 0o644)
+        brought = bring_image_at(elsewhere, item, 60, said.append)
+        assert (brought.imported, brought.image.digest) == (False, digest)
+        assert brought.image.file == str(sides.here / "images" / file.name)
+        assert said == ["importing on `login`; what is said there comes at the end"] * 2
+    finally:
+        registry.stop()
+
+
+def test_what_a_login_node_says_of_an_import_arrives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program of `far_side` in this process: no login node here has a program that imports."""
+
+    class Here:
+        where = "login"
+
+        def ask(self, request: Any, timeout_s: float = 0) -> Any:
+            return json.loads(far_side.main(json.dumps(request)))
+
+        def send(self, local: Path, remote: str) -> None:
+            raise AssertionError
+
+    images_kit.use("stand-in apptainer", tmp_path, monkeypatch)
+    registry = Registry(tmp_path / "registry")
+    site = SiteContainer(runtime="apptainer", image_cache=str(tmp_path / "images"))
+    item = image_item(f"docker://{registry.host}/rl/trainer:1.0", site)
+    assert item is not None
+    said: list[str] = []
+    try:
+        first = registry.push("rl/trainer", "1.0", b"first")
+        bring_image_at(Here(), item, 60, said.append)
+        second = registry.push("rl/trainer", "1.0", b"second")
+        brought = bring_image_at(Here(), item, 60, said.append)
+    finally:
+        registry.stop()
+    assert (brought.imported, brought.before, brought.image.digest) == (True, first, second)
+    assert said[-1] == f"importing `{item.reference}` at {second} by apptainer"
+    assert item.images()[0] == brought.image
 
 
 def test_no_answer_writes_outside_of_the_folder_for_answers(tmp_path: Path) -> None:

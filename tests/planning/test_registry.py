@@ -187,7 +187,7 @@ def test_file_that_the_site_has_of_a_tag_is_named(serve: Serve, tmp_path: Path) 
     registry = serve()
     (tmp_path / "team+rl+v1.sqsh").write_text("")
     site = Site(tmp_path, registry, image_cache=str(tmp_path))
-    (finding,) = pipeline.check(site.request)
+    finding = {item.rule: item for item in pipeline.check(site.request)}["container.image-tag"]
     assert finding.fix == f"name the file that the site has of it, `{tmp_path}/team+rl+v1.sqsh`"
 
 

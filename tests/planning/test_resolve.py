@@ -151,6 +151,22 @@ def test_whole_nodes_are_the_default_for_several() -> None:
     assert plan(SLURM, resources={"nodes": 2, "exclusive": False}).slurm.exclusive is False
 
 
+@pytest.mark.parametrize(
+    ("gpus", "resources", "exclusive"),
+    [
+        ("none", {"gpus_per_node": 8}, True),
+        ("none", {"gpus_per_node": 8, "exclusive": False}, False),
+        ("none", {"gpus_per_node": 0}, False),
+        ("gres", {"gpus_per_node": 8}, False),
+    ],
+)
+def test_gpus_that_slurm_does_not_count_are_shared_with_nobody(
+    gpus: str, resources: dict[str, Any], exclusive: bool
+) -> None:
+    site = {**SLURM, "slurm": {"gpus": gpus}}
+    assert plan(site, resources={"nodes": 1, **resources}).slurm.exclusive is exclusive
+
+
 def test_slurm_gets_the_profiles_options_and_the_specs_requests() -> None:
     slurm = plan(
         SLURM, launch={"requeue": {"max_attempts": 3, "grace": 60}}, resources={"memory": "10G"}

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.slurm.lab import Lab, await_true
+from tests.kits.programs_kit import needs
+from tests.slurm import rootfs
+from tests.slurm.lab import CACHE, Lab, await_true, profile_text
 
 pytestmark = [pytest.mark.slurm]
 
+ROOT = Path(__file__).parents[2]
 WAIT = ["bash", "-c", "until [ -e $JOBSPEC_RUN_DIR/finish ]; do sleep 0.1; done"]
 
 
@@ -46,6 +51,54 @@ def test_run_passes_in_containers_of_two_nodes_and_leaves_none(lab: Lab) -> None
     assert (code, report["result"]) == (0, "Pass")
     assert 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nn1\n' in log_of(run)
     assert [containers(lab, node) for node in ("n1", "n2")] == [[], []]
+
+
+SERVE = """\
+import signal, subprocess, sys
+from pathlib import Path
+from tests.kits.registry_kit import Registry
+registry = Registry(Path(sys.argv[1]))
+words = ["tar", "-C", sys.argv[2], "-c", "."]
+layer = subprocess.run(words, capture_output=True, check=True).stdout
+print(registry.host, registry.push_layer("lab/base", "1.0", layer), flush=True)
+signal.pause()
+"""
+
+
+@needs("docker-registry")
+def test_both_nodes_start_from_an_image_that_was_imported_once(lab: Lab, tmp_shared: Path) -> None:
+    """By real Enroot, from a registry that only the login node reaches."""
+    if lab.cluster.run("ctl", ["which", "enroot"]).returncode:
+        pytest.skip("needs Enroot: tests/slurm/build_pyxis.sh builds it")
+    image = lab.container("pyxis")
+    root = rootfs.make_rootfs(CACHE)
+    rootfs.make_mount_points(root, [path for path, _ in lab.mounts])
+    words = [str(lab.python), "-c", SERVE, str(tmp_shared / "registry"), str(root)]
+    serving = lab.cluster.popen("ctl", words, cwd=ROOT)
+    try:
+        assert serving.stdout is not None
+        host, digest = serving.stdout.readline().split()
+        text = profile_text(lab.cluster, "lab-cached", "pyxis")
+        cache = tmp_shared / "images"
+        text = text.replace("runtime: pyxis", f"runtime: pyxis, image_cache: {cache}, ask_registry: false")
+        (lab.clusters / "lab-cached.yaml").write_text(text)
+        argv = ["bash", "-c", "head -n 1 /etc/os-release && hostname"]
+        spec = lab.command_spec("cached", argv, nodes=2, container={**image, "image": f"{host}#lab/base:1.0"})
+        done = lab.jobspec("stage", spec, "--images", "--json", cluster="lab-cached")
+        assert done.returncode == 0, done.stderr
+        staged = json.loads(done.stdout)
+        assert (staged["digest"], Path(staged["file"]).parent) == (digest, cache)
+    finally:
+        os.killpg(serving.pid, signal.SIGKILL)
+        serving.communicate()
+    run = lab.submit(spec, cluster="lab-cached")
+    assert lab.await_end(run["job_id"]) == ("COMPLETED", "0:0"), log_of(run)
+    code, report = lab.report(run["run_id"])
+    assert (code, report["result"]) == (0, "Pass")
+    assert 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"' in log_of(run)
+    assert (
+        json.loads((Path(run["run_dir"]) / "plan.json").read_text())["container"]["image"] == staged["file"]
+    )
 
 
 def test_image_that_one_node_lacks_names_node_and_file(lab: Lab) -> None:

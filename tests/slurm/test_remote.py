@@ -80,6 +80,28 @@ def test_run_over_ssh_is_uploaded_followed_and_judged(lab: Lab, remote: Remote) 
     assert "hello from n1" in remote.jobspec("logs", "last").stdout
 
 
+def test_run_goes_over_the_users_own_master(lab: Lab, remote: Remote) -> None:
+    """A site with a second factor: nobody is let in again, and the run needs nobody to be."""
+    sock, keys = Path("/tmp/jobspec-master"), remote.home / ".ssh/user.pub"  # of the login node; short
+    profile = remote.profile.read_text().replace("lab-login}", f"lab-login, master: {sock}}}")
+    remote.profile.write_text(profile)
+    words = f"ssh -fNM -F {remote.home}/.ssh/config -S {sock} lab-login"
+    spec = lab.command_spec("factor", ["bash", "-c", "echo hello from $(hostname)"], nodes=2)
+    refused = remote.jobspec("run", spec)
+    assert refused.returncode == 2
+    assert f"run `ssh -fNM -S {sock} lab-login`" in refused.stderr
+    # The master goes on in the background, and would keep the ends of pipes.
+    lab.cluster.run("ctl", ["sh", "-c", f"{words} >/dev/null 2>&1"])
+    keys.write_text("")
+    try:
+        done = remote.jobspec("run", spec)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "PASS" in done.stdout
+        assert "hello from n1" in remote.jobspec("logs", "last").stdout
+    finally:
+        lab.cluster.run("ctl", ["ssh", "-S", str(sock), "-O", "exit", "lab-login"])
+
+
 def test_job_over_ssh_is_entered_and_cancelled(lab: Lab, remote: Remote) -> None:
     spec = lab.command_spec("faraway", ["bash", "-c", "echo up; sleep 600"], nodes=2)
     submitted = remote.jobspec("submit", spec, "--json")

@@ -13,7 +13,10 @@ from jobspec.spec import find_site, site_rules
 from jobspec.spec.find_site import list_clusters, load_cluster, parse_cluster
 
 SITE = "version: 1\nname: {name}\npaths: {{runs: /shared/{folder}}}\n"
-SHIPPED = ["local", "slurm-generic", "slurm-pyxis"]
+SHIPPED = [
+    "local", "slurm-by-partition", "slurm-generic", "slurm-no-accounting", "slurm-pyxis",
+    "slurm-second-factor", "slurm-untyped", "slurm-whole-nodes",
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -251,6 +254,8 @@ BAD: list[tuple[str, str, str]] = [
     ("paths: {runs: /x}\nslurm: {extra_sbatch: [constraint=h200]}", "cluster.sbatch", "--switches=1"),
     ("paths: {runs: /x}\nslurm: {extra_sbatch: ['--comment x']}", "cluster.sbatch", "--comment=x"),
     ("paths: {runs: /x}\nslurm: {extra_sbatch: [--qos=x]}", "cluster.sbatch", "slurm.qos: x"),
+    ("paths: {runs: /x}\naccess: {login: h, master: aut}", "cluster.access", "did you mean `auto`"),
+    ("paths: {runs: /x}\naccess: {login: h, master: cm/x}", "cluster.access", "starts with `/` or `~/`"),
     ("paths: {runs: /x}\nslurm: {gpu_types: {h200: {}}}", "cluster.gpu-type", "gres: h200"),
     ("paths: {runs: /x}\nslurm: {gpu_types: {h200: {gres: 'gpu:h200'}}}", "cluster.gpu-type", "`h200`"),
     (
@@ -285,6 +290,7 @@ WARNED: list[tuple[str, str, str]] = [
         "11 ports",
     ),
     ("scheduler: local\nslurm: {partition: p}", "cluster.unused", "no effect"),
+    ("paths: {runs: /x}\naccess: {master: auto}", "cluster.unused", "`login: here`"),
     ("paths: {runs: /x}\nenv: {NCCL_IB_GID_INDEX: 3}", "spec.unquoted", '"3"'),
 ]
 

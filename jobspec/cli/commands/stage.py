@@ -3,8 +3,9 @@
 `--check` only looks. `--from DIR` copies from a mirror: a Hugging Face cache, or folders named ORG/NAME.
 Without it, huggingface_hub downloads in a process of its own. What nodes download (`stage: hub`) is not
 brought: the hub is asked for its size, commit and access. `--job` copies or downloads in a CPU job on the
-cluster. Complete items are not brought again, and an interrupted download goes on where it ended. Exit code 1
-when an item is still missing.
+cluster. Complete items are not brought again, and an interrupted download goes on where it ended. `--images`
+is about the container image instead: it is imported once to the site's `container.image_cache`, and runs of
+the spec then start from its file. Exit code 1 when an item is still missing.
 """
 
 from __future__ import annotations
@@ -43,7 +44,14 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
         "--job", action="store_true", help="bring missing items by a CPU job on the cluster (submitit)"
     )
     into.add_argument(
-        "--timeout", type=_hours, default=24.0, metavar="H", help="with --job: give up after so many hours"
+        "--images", action="store_true", help="import the container image once to the site's image cache"
+    )
+    into.add_argument(
+        "--timeout",
+        type=_hours,
+        default=24.0,
+        metavar="H",
+        help="with --job or --images: give up after so many hours",
     )
     parser.add_json(into)
 
@@ -54,6 +62,10 @@ def run(args: argparse.Namespace) -> int:
     findings = [item for item in resolved.findings if not item.rule.startswith("stage.")]
     stop_on_errors(findings)
     plan = resolved.ready_plan
+    if args.images:
+        from jobspec.cli.stage_images import stage_images
+
+        return stage_images(args, resolved)
     before = shared.inspect(plan)
     missing = [item for item in before if not item.present and not item.at_hub]
     if not args.check:

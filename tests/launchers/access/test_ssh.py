@@ -12,7 +12,7 @@ import paramiko
 import pytest
 
 from jobspec.finding import JobspecError
-from jobspec.launchers.access import ssh
+from jobspec.launchers.access import ssh, transfer
 from jobspec.launchers.access.ssh import SshClient
 from tests.kits.lock_kit import await_waiting_for_lock
 from tests.kits.sshd_kit import HAS_SSHD, Server, free_port
@@ -202,7 +202,7 @@ def test_two_downloads_at_once_bring_every_line_once(
     first.download(str(remote), local)
     (remote / "events.jsonl").write_text("one\ntwo\n")
     other = threading.Thread(target=second.download, args=(str(remote), local))
-    fetch = ssh._fetch
+    fetch = transfer._fetch
 
     def slow(*args: Any) -> None:
         if not other.ident:
@@ -210,7 +210,7 @@ def test_two_downloads_at_once_bring_every_line_once(
             await_waiting_for_lock()
         fetch(*args)
 
-    monkeypatch.setattr(ssh, "_fetch", slow)
+    monkeypatch.setattr(transfer, "_fetch", slow)
     first.download(str(remote), local)
     other.join(60)
     assert (local / "events.jsonl").read_text() == "one\ntwo\n"

@@ -1,0 +1,88 @@
+"""`stage --images`: the container image of a spec, in the site's cache of images."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from jobspec.cli import output
+from jobspec.finding import fail
+from jobspec.planning.image_stage import ImageItem, bring_image, bring_image_at, image_item
+from jobspec.runtime.staging import image_import
+
+if TYPE_CHECKING:
+    from jobspec.plan import CachedImage
+    from jobspec.planning.resolve import Resolved
+    from jobspec.runtime.staging.image_import import Brought
+
+
+def stage_images(args: argparse.Namespace, resolved: Resolved) -> int:
+    """Say what the cache has of the image, and import it unless `--check` only looks. The exit code."""
+    plan = resolved.ready_plan
+    item, image = _item(resolved), plan.container.cached
+    of_lock = (resolved.spec.container.image or "").startswith("/")  # it names the file of one import
+    if not (args.check or of_lock):
+        brought = _bring(args, resolved, item)
+        image = brought.image
+        _say_how(item, brought)
+    if args.json:
+        output.print_json(_as_json(item, image))
+    elif image is None:
+        print(f"{item.reference}: MISSING in {item.folder}")
+    else:
+        print(f"{item.reference}: {image.file}, {output.size(image.bytes)}, {image.digest}")
+    return 0 if image else 1
+
+
+def _item(resolved: Resolved) -> ImageItem:
+    """Raises: JobspecError for an image that is not imported to a cache."""
+    plan, site = resolved.ready_plan, resolved.cluster.profile.container
+    container = plan.container
+    item = image_item(container.source_tag if container.cached else container.image, site)
+    if item is not None:
+        return item
+    if not container.image:
+        raise fail("stage.no-image", "the run has no image", fix="set `container.image`", path="container")
+    image_import.runtime_of_files(site.runtime)
+    if not site.image_cache:
+        what = f"the site profile `{plan.cluster}` has no image cache"
+        fix = "set `container.image_cache` in it to a folder that all nodes see"
+        raise fail("stage.image-cache", what, fix=fix)
+    what, why = f"`{container.image}` is no image of a registry", "a file or a folder is used where it lies"
+    fix = "nothing is to be done; an image to import is named like `registry.example#rl/trainer:1.0`"
+    raise fail("stage.image-kind", what, why, fix, path="container.image")
+
+
+def _bring(args: argparse.Namespace, resolved: Resolved, item: ImageItem) -> Brought:
+    elsewhere, timeout_s = resolved.cluster.elsewhere, args.timeout * 3600
+    if args.job and elsewhere is not None:
+        what = f"a job cannot be started from here: the cluster is behind `{elsewhere.where}`"
+        raise fail("stage.image-elsewhere", what, fix=f"run this command on `{elsewhere.where}`")
+    if args.job:
+        from jobspec.launchers.function_jobs.stage import bring_image_there
+
+        return bring_image_there(resolved.cluster.profile, item, timeout_s)
+    if elsewhere is not None:
+        return bring_image_at(elsewhere, item, timeout_s, _say)
+    return bring_image(item, timeout_s, _say)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _say_how(item: ImageItem, brought: Brought) -> None:
+    output.print_findings(brought.findings)
+    if brought.before:
+        print(
+            f"`{item.reference}` was {brought.before} and is {brought.image.digest} now; both files are kept",
+            file=sys.stderr,
+        )
+
+
+def _as_json(item: ImageItem, image: CachedImage | None) -> dict[str, object]:
+    if image is None:
+        return {"reference": item.reference, "present": False}
+    found = {"digest": image.digest, "file": image.file, "sha256": image.sha256, "bytes": image.bytes}
+    return {"reference": item.reference, "present": True, **found}

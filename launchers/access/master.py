@@ -1,0 +1,200 @@
+"""A login node over the user's own OpenSSH connection, which stands already: no second one is ever opened.
+
+For sites that ask for a second factor at each login. `ssh -M` of the user is the master; each command is a
+session of it. Source: ssh(1), `-M`, `-S` and `-O`; ssh_config(5), ControlMaster and ControlPath.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets as secrets_module
+import select
+import shlex
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from jobspec.finding import JobspecError, fail
+from jobspec.launchers.access.command import DEFAULT_TIMEOUT_S, Completed, ended, openssh, shell_text
+from jobspec.launchers.access.transfer import Transfers
+from jobspec.words import install_command
+
+if TYPE_CHECKING:
+    import paramiko
+
+ASK_TIMEOUT_S = 20.0
+# sun_path of unix(7) has 108 bytes with its end; ssh binds `PATH.` and 16 letters first (OpenSSH 9.2, mux.c).
+MAX_PATH = 107 - 17
+SSH_FAILED = 255  # of ssh itself, and of a command that ends so
+
+
+class MasterClient(Transfers):
+    """Commands and files over the master at a ControlPath; `auto` is that of the user's configuration."""
+
+    def __init__(
+        self, login: str, user: str = "", jump: str = "", master: str = "auto", config: Path | None = None
+    ) -> None:
+        self.where = login
+        self._target = f"{user}@{login}" if user else login
+        self._master = master
+        self._file = ["-F", str(config)] if config else []
+        self._jump = ["-J", jump] if jump else []  # a part of some control paths
+        self._path = ""
+
+    def reach(self) -> None:
+        self._session_options()
+
+    def run(
+        self,
+        argv: Sequence[str],
+        secrets: Mapping[str, str] | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        stdin: str = "",
+    ) -> Completed:
+        words = [openssh(), *self._session_options(), "-T", "--", self._target, "bash -l -s"]
+        marker = f"jobspec-{secrets_module.token_hex(8)}"
+        text = shell_text(argv, secrets or {}, marker, stdin)
+        with subprocess.Popen(
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for jobspec, which ends it
+        ) as child:
+            code: int | None = None
+            try:
+                out, err = child.communicate(text.encode(), timeout=timeout_s)
+                code = child.returncode
+            except subprocess.TimeoutExpired as problem:
+                child.kill()
+                # No wait for the end of its streams: the master has them until the far command ends.
+                out, err = problem.stdout or b"", problem.stderr or b""
+            except BaseException:
+                child.kill()
+                raise
+        printed, said = out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
+        if code == SSH_FAILED and (marker not in printed or not self._stands()):
+            raise self._lost(said)
+        return ended(argv, code, printed, said, marker, self.where)
+
+    def interactive(self, argv: Sequence[str]) -> int:
+        words = [openssh(), *self._session_options(), "-t", "--", self._target, shlex.join(argv)]
+        return subprocess.run(words, check=False).returncode
+
+    @contextlib.contextmanager
+    def _sftp(self) -> Iterator[paramiko.SFTPClient]:
+        try:
+            import paramiko
+        except ModuleNotFoundError as problem:
+            what, fix = "paramiko, which moves files, is not installed", f"run `{install_command('cluster')}`"
+            raise fail("launch.no-paramiko", what, fix=fix) from problem
+        ours, theirs = socket.socketpair()
+        words = [openssh(), *self._session_options(), "-s", "--", self._target, "sftp"]
+        with (
+            tempfile.TemporaryFile() as said,
+            _Pipe(fileno=ours.detach()) as pipe,
+            subprocess.Popen(
+                words, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=said, start_new_session=True
+            ) as child,
+        ):
+            theirs.close()
+            try:
+                yield paramiko.SFTPClient(pipe)  # type: ignore[arg-type]  # it takes sockets too
+            except (paramiko.SSHException, EOFError, ConnectionError, TimeoutError) as problem:
+                raise self._lost(_text(said) or str(problem)) from problem
+            finally:
+                pipe.close()
+                child.kill()
+
+    def _session_options(self) -> list[str]:
+        """Options of ssh for a session of the master. Raises: JobspecError when there is no master.
+
+        Where the master ends in this very moment, ssh would open a connection of its own: its way to the host
+        is a command that fails at once.
+        """
+        if not self._path:
+            self._path = self._control_path()
+        if not self._stands():
+            raise self._no_master()
+        alone = ("ControlMaster=no", "ProxyCommand=false", "BatchMode=yes")
+        return [*self._file, "-S", self._path, *(word for option in alone for word in ("-o", option))]
+
+    def _control_path(self) -> str:
+        """Where the socket of the master is, as ssh itself reads the configuration."""
+        given = [] if self._master == "auto" else ["-S", self._master]
+        done = _ask([openssh(), *self._file, *self._jump, *given, "-G", "--", self._target])
+        settings = dict(line.partition(" ")[::2] for line in done.stdout.splitlines())
+        path = settings.get("controlpath", "none")
+        if len(os.fsencode(path)) > MAX_PATH:
+            what = f"`{path}` is too long for the socket of a master: {MAX_PATH} bytes is the most"
+            raise fail("launch.ssh-no-master", what, fix="choose a shorter path, such as `~/.ssh/master-%C`")
+        if done.returncode == 0 and path != "none":
+            return path.replace("%", "%%")  # which ssh expands again
+        what = f"the SSH configuration has no `ControlPath` for `{self.where}`"
+        fix = (
+            f"add `Host {self.where}` with `ControlPath ~/.ssh/master-%C` to ~/.ssh/config, "
+            "or give `access.master` the path of the socket"
+        )
+        raise fail("launch.ssh-no-master", what, done.stderr.strip(), fix)
+
+    def _stands(self) -> bool:
+        return self._check().returncode == 0
+
+    def _check(self) -> subprocess.CompletedProcess[str]:
+        return _ask([openssh(), *self._file, "-S", self._path, "-O", "check", "--", self._target])
+
+    def _no_master(self) -> JobspecError:
+        open_it = shlex.join(["ssh", "-fNM", *self._file, *self._jump, "-S", self._path, self._target])
+        return fail(
+            "launch.ssh-no-master",
+            f"no SSH master connection to `{self.where}` is open",
+            why=f"jobspec opens none of its own with `access.master`; {self._check().stderr.strip()}",
+            fix=f"run `{open_it}`, log in, and repeat this command",
+        )
+
+    def _lost(self, said: str) -> JobspecError:
+        if not self._stands():
+            return self._no_master()
+        end_it = shlex.join(["ssh", "-S", self._path, "-O", "exit", self._target])
+        why = said.strip() or "the master answers, and the other side does not"
+        return fail(
+            "launch.ssh-closed",
+            f"the SSH master connection to `{self.where}` gave no session",
+            why,
+            f"try again; where it hangs, `{end_it}`, and open it anew",
+        )
+
+
+class _Pipe(socket.socket):
+    """A socket with the two methods more that paramiko's SFTP asks of its own channel."""
+
+    def get_name(self) -> str:
+        return "sftp"
+
+    def recv_ready(self) -> bool:
+        return bool(select.select([self], [], [], 0)[0])
+
+
+def _ask(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """What ssh says without a connection; it may have to look up a name."""
+    try:
+        return subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=ASK_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(words, SSH_FAILED, "", f"no answer within {ASK_TIMEOUT_S:.0f} s")
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode("utf-8", "replace")
