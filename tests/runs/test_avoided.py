@@ -122,6 +122,7 @@ def test_processes_at_once_lose_no_entry(env: dict[str, str]) -> None:
         (b" " * (4 * 1024**2 + 1), "larger than 4 MiB"),
         (b"\xff", "no JSON"),
     ],
+    ids=lambda value: type(value).__name__,  # texts that hold the time name a test anew in each process
 )
 def test_a_damaged_list_excludes_nothing_and_is_never_replaced(
     text: str | bytes, why: str, env: dict[str, str]
