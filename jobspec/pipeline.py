@@ -371,11 +371,11 @@ def _in_allocation(request: Request) -> tuple[Request, Allocation]:
 
 def _allocation(ref: bool | str, cluster: str) -> Allocation:
     """That of this shell (True), of a job's number, or of a run on `cluster`."""
-    from jobspec.launchers.access import connect
+    from jobspec.launchers.access.here import LocalClient
     from jobspec.launchers.slurm import here
     from jobspec.runs.owner import own
 
-    client = connect("here", "", "")
+    client = LocalClient()
     if ref is True:
         return here.of_shell(os.environ, client)
     if str(ref).isdecimal():

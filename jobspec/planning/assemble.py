@@ -107,7 +107,7 @@ def assemble(
             (*spec.artifacts.collect, *framework_plan.collect), parse_bytes(spec.artifacts.max_size)
         ),
         made=framework_plan.made,
-        slurm=_slurm(resolution, gpus),
+        slurm=_slurm(resolution, resolution.gpus_per_node),
         expect=_expect(spec, framework_plan.expect, context.level),
         runs=str(profile.paths.runs),
         node_local=profile.paths.node_local,
