@@ -25,7 +25,8 @@ def judge_end(facts: Facts, attempt: Attempt, others: Sequence[Deliverable], sho
     code, item = _exit_code(facts)
     if item is not None and code and (facts.ended or facts.stated or not _proved(others)):
         status = Status.BLOCKED if code in ENDED_FROM_OUTSIDE else Status.FAIL
-        return Deliverable(RUN, status, (item,), f"the run ended with exit code {code}")
+        what = "the run" if facts.ended or facts.stated else "a task of the run"
+        return Deliverable(RUN, status, (item,), f"{what} ended with exit code {code}")
     if item is not None and (facts.ended or facts.stated):
         # The last command's code: a batch shell that got SIGTERM alone states 0 as well.
         reason = "exit code 0, which alone proves nothing"
@@ -35,7 +36,7 @@ def judge_end(facts: Facts, attempt: Attempt, others: Sequence[Deliverable], sho
         lines = [match for match in lines if match.kind not in MEASURED]
     serious = next((match for match in lines if not match.generic or (short and not match.wrapper)), None)
     if serious is None or (_proved(others) and not short):
-        reason = "no exit code is among the files"
+        reason = "no log states its exit code"
         return Deliverable(RUN, Status.SKIPPED, reason=reason, required=False)
     item = EvidenceItem(serious.file, serious.line, serious.text)
     status = Status.BLOCKED if serious.verdict == "Blocked" else Status.FAIL

@@ -320,7 +320,7 @@ def _limitations(foreign: Foreign, expectation: Expected) -> Iterator[str]:
     for folder, status in mlflow_ends(foreign.evidence.root, {row.source for row in metrics}):
         yield f"MLflow's own record says {status} of the run in {folder}"
     if not foreign.facts.ended and not foreign.facts.stated:
-        yield "no exit code of the run is among the files"
+        yield "no log states the exit code of the run"
     yield "jobspec did not launch the run: only the command line says what was planned"
 
 

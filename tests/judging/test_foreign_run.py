@@ -204,7 +204,7 @@ def test_stated_exit_code_counts(tmp_path: Path, code: int, result: Result) -> N
     (tmp_path / "slurm-1.out").write_text(STEPS + END.format(code))
     verdict = judge(tmp_path)
     assert verdict.result is result
-    assert ("no exit code of the run is among the files" in verdict.limitations) is False
+    assert "no log states the exit code of the run" not in verdict.limitations
 
 
 def test_job_that_ended_last_decides(tmp_path: Path) -> None:

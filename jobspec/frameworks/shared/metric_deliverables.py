@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from jobspec.evidence.deliverables import not_found
 from jobspec.evidence.lost_answers import most
 from jobspec.frameworks.shared.answer import unseen
+from jobspec.metrics import Row
 from jobspec.metrics.finite import all_finite, first_not_finite
 from jobspec.metrics.learning_signal import MIN_POINTS, Direction, Signal, assess
 from jobspec.metrics.several_runs import MAX_SOURCES, differ
@@ -165,6 +166,9 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
     if evidence.foreign and gaps and gaps[0].start == first:
         reason = f"the files show the train steps from {gaps[0].stop} on: those before are not proved"
         return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
+    if gaps and _miscounted(evidence, rows):
+        reason = f"{len(rows)} records name no step, and a checkpoint is of a later one: the end is not shown"
+        return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
     if gaps:
         kept_in_part = evidence.foreign and not failure_shown(evidence)
         lost = unseen(kept_in_part, f"{done}; step {gaps[0].start} is the first missing one", ends)
@@ -180,6 +184,13 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
         return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
     done += "" if announced else " up to the last logged one, and jobspec finds no number of planned steps"
     return Deliverable(TRAINING, Status.PASS, ends, f"{done}; {all_finite(evidence.metrics)}")
+
+
+def _miscounted(evidence: Evidence, rows: Sequence[Row]) -> bool:
+    """Whether these rows' steps are their places in a log, and a checkpoint shows that others are missing."""
+    inferred = {row.source for row in rows} <= set(evidence.metrics.inferred)
+    last = max(row.step or 0 for row in rows)
+    return evidence.foreign and inferred and any(item.step > last for item in evidence.checkpoints)
 
 
 def _announced(evidence: Evidence) -> bool:
