@@ -48,6 +48,8 @@ ASKED_FOR_ANSWERS = re.compile(
     r"(?i)reward|scor(?:e|ing)|verif|judge|grader|sandbox|/generate|/completions|/rm\b"
 )
 EXCEPTION, STEP_ENDED = "effect.exception", "effect.step-ended"
+# What is not there may be what an earlier program of the script was to make.
+ABSENT = frozenset({"disk.file-missing", "hub.repository", "data.missing", "train.checkpoint-missing"})
 NAMED = "effect.exception-named"  # often one of a chain, or caught: last of its level
 CRASHED = "host.sigsegv"  # before a step the set-up's or the node's, not the training's
 BY_SIGNAL = re.compile(r"\b1[34]\d\b|-\d+\b|[Tt]erminated|[Kk]illed|[Aa]bort|[Ss]ignal")
@@ -149,7 +151,19 @@ def rank(matches: Iterable[Match]) -> list[Match]:
         if place < ordered.index(lost) and _level(ordered[place]) == _level(lost):
             ordered.remove(lost)
             ordered.insert(place, lost)
-    return ordered
+    return _maker_first(ordered)
+
+
+def _maker_first(ordered: list[Match]) -> list[Match]:
+    """The matches; where the first is of a thing that is not there, and an earlier program of the same script
+    had ended with an exception of its own, that one stands before it: the script went on."""
+    if not ordered or ordered[0].signature not in ABSENT or not ordered[0].main:
+        return ordered
+    own = [match for match in ordered if match.file == ordered[0].file and match.line < ordered[0].line]
+    end = max((match.line for match in own if match.signature == STEP_ENDED), default=0)
+    failed = (m for m in own if m.line < end and m.main and m.generic and not (m.wrapper or m.survived))
+    maker = min(failed, key=lambda match: match.line, default=None)
+    return ordered if maker is None else [maker, *(match for match in ordered if match is not maker)]
 
 
 def _moments(matches: Iterable[Match]) -> dict[int, float]:
