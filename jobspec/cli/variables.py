@@ -13,6 +13,7 @@ VARIABLES: Mapping[str, str] = {
     "JOBSPEC_RUNS": "the folder of new runs, instead of the profile's; RUN is looked up there",
     "NO_COLOR": "switches colour and the live screen off; `TERM=dumb` does the same",
     "HF_HOME": "the Hugging Face cache where neither `hf_cache.home` nor the profile names one",
+    "HF_ENDPOINT": "the hub that commands ask and download from, instead of the Hugging Face Hub",
     "HOME": "`~`, and the base of the defaults of the two XDG variables",
     "XDG_CONFIG_HOME": "its `jobspec/clusters` holds the user's site profiles (default `~/.config`)",
     "XDG_STATE_HOME": "its `jobspec`: folders and index of runs, nodes to avoid (default `~/.local/state`)",
