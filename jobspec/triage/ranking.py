@@ -1,4 +1,7 @@
-"""From matches to a first cause: survived failures, verdicts by the run's course, and the order."""
+"""From matches to a first cause: survived failures, verdicts by the run's course, and the order.
+
+More than 400 lines: rules that overrule each other stand in one place.
+"""
 
 from __future__ import annotations
 
