@@ -13,8 +13,10 @@ PROFILE = "version: 1\nname: lab\nscheduler: slurm\npaths: {runs: /shared/runs}\
 
 def test_spec_out_of_a_pipe_is_read_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """`jobspec run --here <(make-spec)`: its nodes are compared with those of the allocation."""
+    row = f"JobId=4711 UserId=me({os.getuid()}) JobState=RUNNING NodeList=n[1-3] NumNodes=3"
+    project.write("scontrol", f"#!/bin/sh\necho '{row}'\n").chmod(0o755)  # a stand-in: no Slurm here
+    monkeypatch.setenv("PATH", f"{project.root}:{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
-    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "3")
     project.write("lab.yaml", PROFILE)
     reading, writing = os.pipe()
     os.write(writing, f"{HELLO}\nresources: {{nodes: 4}}\n".encode())

@@ -341,7 +341,7 @@ def await_true(
 def end(process: subprocess.Popen[str]) -> str:
     """Ctrl-C for a followed command, and everything it printed."""
     os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     return out + err
 
 

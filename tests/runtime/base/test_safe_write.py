@@ -28,6 +28,7 @@ OTHERS = {
     "runtime/drivers/rlix/cache.py": "a link",
     "runtime/node/agent.py": "a link",
     "runtime/node/collect.py": "a collected file whose name held a secret",
+    "runtime/staging/image_import.py": "an image that Enroot or Apptainer wrote",
     "runtime/staging/leases.py": "a folder that goes",
     "runtime/staging/publish.py": "a folder, and a link",
     "runtime/staging/shared.py": "a folder",
