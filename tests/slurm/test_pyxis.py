@@ -14,6 +14,7 @@ import pytest
 from tests.kits.programs_kit import needs
 from tests.slurm import rootfs
 from tests.slurm.lab import CACHE, Lab, await_true, profile_text
+from tests.slurm.machine import pyxis
 
 pytestmark = [pytest.mark.slurm]
 
@@ -68,8 +69,8 @@ signal.pause()
 @needs("docker-registry")
 def test_both_nodes_start_from_an_image_that_was_imported_once(lab: Lab, tmp_shared: Path) -> None:
     """By real Enroot, from a registry that only the login node reaches."""
-    if lab.cluster.run("ctl", ["which", "enroot"]).returncode:
-        pytest.skip("needs Enroot: tests/slurm/build_pyxis.sh builds it")
+    if pyxis() is None:
+        pytest.skip("needs the real Enroot: tests/slurm/build_pyxis.sh builds it")
     image = lab.container("pyxis")
     root = rootfs.make_rootfs(CACHE)
     rootfs.make_mount_points(root, [path for path, _ in lab.mounts])
@@ -85,7 +86,7 @@ def test_both_nodes_start_from_an_image_that_was_imported_once(lab: Lab, tmp_sha
         argv = ["bash", "-c", "head -n 1 /etc/os-release && hostname"]
         spec = lab.command_spec("cached", argv, nodes=2, container={**image, "image": f"{host}#lab/base:1.0"})
         done = lab.jobspec("stage", spec, "--images", "--json", cluster="lab-cached")
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 0, done.stdout + done.stderr
         staged = json.loads(done.stdout)
         assert (staged["digest"], Path(staged["file"]).parent) == (digest, cache)
     finally:
