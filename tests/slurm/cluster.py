@@ -232,6 +232,8 @@ class Cluster:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            # A shell that starts the tests in its background has them, and all below, ignore Ctrl-C.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def processes(self, node: str) -> list[str]:
