@@ -628,6 +628,38 @@ def test_a_failed_end_leaves_no_held_job_in_the_queue(
     assert [call[: len(want)] for call, want in zip(calls, asked, strict=True)] == asked
 
 
+@pytest.mark.parametrize(
+    ("ends", "restarts", "code"), [("exit 0", "3", 1), ("exit 3", "0", 3), ("sleep 600", "0", 124)]
+)
+def test_an_end_before_the_run_leaves_no_held_job_either(
+    ends: str, restarts: str, code: int, run_dir: Callable[..., Path], stage: Stage
+) -> None:
+    """Restarted too often; the folders that the container mounts are not made, or not in time."""
+    stage.program("srun", then=f'case "$*" in *mkdir*) {ends} ;; esac')
+    stage.program("scontrol")
+    stage.program("timeout", then=ONE_SECOND)
+    spec = BARE + f"container: {{image: /images/a.sqsh}}\nlaunch: {AGAIN}\n"
+    profile = EXPEDITES + "container: {runtime: pyxis}\n"
+    env = {"USER": "ann", "SLURM_JOB_ID": "77", "SLURM_RESTART_COUNT": restarts}
+    done = stage.bash(run_dir(spec, profile) / "job.sbatch", env=env)
+    assert done.returncode == code
+    calls = [call.argv[1:] for call in stage.calls() if call.argv[0].endswith(b"scontrol")]
+    assert calls == [(b"update", b"JobId=77", b"Requeue=0")]
+    assert not [call for call in stage.calls() if b"node" in call.argv]
+
+
+def test_giving_up_has_a_deadline(run_dir: Callable[..., Path], stage: Stage) -> None:
+    stage.program("srun", then="exit 5")
+    stage.program("scontrol", then="sleep 600")
+    stage.program("timeout", then=ONE_SECOND)
+    script = run_dir(BARE + f"launch: {AGAIN}\n", EXPEDITES) / "job.sbatch"
+    done = stage.bash(script, env={"SLURM_JOB_ID": "77"})
+    assert done.returncode == 5
+    assert [call.argv[1:] for call in stage.calls() if call.argv[0].endswith(b"scontrol")] == [
+        (b"update", b"JobId=77", b"Requeue=0")
+    ]
+
+
 def test_a_broken_node_that_cannot_be_left_out_is_not_tried_again(
     run_dir: Callable[..., Path], stage: Stage
 ) -> None:
