@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from jobspec.plan import CollectPlan
@@ -26,6 +28,18 @@ def has_open(pid: int, folder: Path) -> bool:
         return any(link.samefile(folder) for link in Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
         return False
+
+
+@contextmanager
+def writing(tmp_path: Path) -> Iterator[tuple[Run, Path]]:
+    """A run on one node, with its folder there, in which its command has left a file; the command goes on."""
+    write = shell(WRITE.format(then=WAIT))
+    with running(tmp_path, write, collect=CollectPlan(patterns=("of-*.txt",))) as run:
+        run.agent(env={"NAME": "x"})
+        run.wait_event("driver", "start")
+        (folder,) = Path(run.plan.node_local).glob("run-*")
+        run.wait_file(folder / "of-x.txt")
+        yield run, folder
 
 
 def killed(run: Run) -> None:
@@ -72,27 +86,17 @@ def test_files_of_all_nodes_are_saved_and_listed(tmp_path: Path) -> None:
 
 
 def test_nothing_stays_on_a_node_whose_files_are_saved(tmp_path: Path) -> None:
-    write = shell(WRITE.format(then=WAIT))
-    with running(tmp_path, write, collect=CollectPlan(patterns=("of-*.txt",))) as run:
-        run.agent(env={"NAME": "x"})
-        kept = Path(run.plan.node_local)
-        run.wait_event("driver", "start")
-        run.wait_file(next(kept.glob("run-*")) / "of-x.txt")
+    with writing(tmp_path) as (run, folder):
         killed(run)
-        assert list(kept.glob("run-*")) != []
+        assert folder.exists()
         assert salvaged(run, {"NAME": "x"}) == [0]
         assert [path for path, _ in listed(run)] == ["of-x.txt"]
-        assert list(kept.glob("run-*")) == []
+        assert not folder.exists()
         assert run.leftovers() == []
 
 
 def test_folder_that_a_live_agent_holds_is_copied_and_not_removed(tmp_path: Path) -> None:
-    write = shell(WRITE.format(then=WAIT))
-    with running(tmp_path, write, collect=CollectPlan(patterns=("of-*.txt",))) as run:
-        run.agent(env={"NAME": "x"})
-        kept = Path(run.plan.node_local)
-        run.wait_event("driver", "start")
-        run.wait_file(next(kept.glob("run-*")) / "of-x.txt")
+    with writing(tmp_path) as (run, folder):
         agent = run.agent_pid()
         os.kill(agent, signal.SIGSTOP)
         step = run.agent(env={"NAME": "x", "JOBSPEC_SALVAGE": "1"})
@@ -100,22 +104,16 @@ def test_folder_that_a_live_agent_holds_is_copied_and_not_removed(tmp_path: Path
         assert code == 0
         assert "an agent of this run still lives here" in said
         assert [path for path, _ in listed(run)] == ["of-x.txt"]
-        assert len(list(kept.glob("run-*/of-x.txt"))) == 1
+        assert (folder / "of-x.txt").exists()
         assert run.agent_pid() == agent
         os.kill(agent, signal.SIGCONT)
         os.kill(run.agents[0].pid, signal.SIGTERM)
         run.finish(run.agents[0])
-        assert list(kept.glob("run-*")) == []
+        assert not folder.exists()
 
 
 def test_agent_that_ends_meanwhile_is_waited_for(tmp_path: Path) -> None:
-    write = shell(WRITE.format(then=WAIT))
-    with running(tmp_path, write, collect=CollectPlan(patterns=("of-*.txt",))) as run:
-        run.agent(env={"NAME": "x"})
-        kept = Path(run.plan.node_local)
-        run.wait_event("driver", "start")
-        run.wait_file(next(kept.glob("run-*")) / "of-x.txt")
-        (folder,) = kept.glob("run-*")
+    with writing(tmp_path) as (run, folder):
         before = pids(run)
         for pid in before:
             os.kill(pid, signal.SIGSTOP)
@@ -127,7 +125,7 @@ def test_agent_that_ends_meanwhile_is_waited_for(tmp_path: Path) -> None:
             os.kill(pid, signal.SIGKILL)
         assert run.finish(step)[0] == 0
         assert [path for path, _ in listed(run)] == ["of-x.txt"]
-        assert list(kept.glob("run-*")) == []
+        assert not folder.exists()
 
 
 def test_worker_saves_its_own_when_the_head_is_gone(tmp_path: Path) -> None:
