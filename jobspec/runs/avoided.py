@@ -145,12 +145,15 @@ def _change(env: Mapping[str, str], change: Callable[[list[Avoided]], list[Avoid
     with hold(str(file.with_suffix(".lock")), time.monotonic() + LOCK_S):
         before = _read(file)
         after = sorted(change([*_in_force(before, None)]), key=lambda entry: (entry.cluster, entry.node))
-        if len(after) > MAX_ENTRIES:
-            what = f"the list of nodes to avoid would have {len(after)} entries, more than {MAX_ENTRIES}"
-            raise fail("nodes.too-long", what, fix="take nodes off by `jobspec nodes remove`", file=str(file))
+        rows = [{key: value for key, value in asdict(entry).items() if value} for entry in after]
+        text = json.dumps({"version": VERSION, "nodes": rows}, indent=1) + "\n"
+        if len(after) > MAX_ENTRIES or len(text) > MAX_BYTES:  # what could not be read again
+            what = f"the list of nodes to avoid would have {len(after)} entries in {len(text)} bytes"
+            why = f"it has at most {MAX_ENTRIES} entries and {MAX_BYTES} bytes"
+            fix = "take nodes off by `jobspec nodes remove`, or give a shorter reason"
+            raise fail("nodes.too-long", what, why, fix, file=str(file))
         if after != before:
-            rows = [{key: value for key, value in asdict(entry).items() if value} for entry in after]
-            write_text(file, json.dumps({"version": VERSION, "nodes": rows}, indent=1) + "\n", 0o600)
+            write_text(file, text, 0o600)
 
 
 def _read(file: Path) -> list[Avoided]:

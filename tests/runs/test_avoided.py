@@ -140,6 +140,19 @@ def test_a_damaged_list_excludes_nothing_and_is_never_replaced(
     assert file.read_bytes() == before
 
 
+@pytest.mark.parametrize(("count", "reason"), [(5000, ""), (2000, "\u0436" * 400)], ids=["entries", "bytes"])
+def test_a_list_that_could_not_be_read_again_is_not_written(
+    count: int, reason: str, env: dict[str, str]
+) -> None:
+    avoided.add(env, [entry("n3")])
+    with pytest.raises(JobspecError) as caught:
+        avoided.add(env, [entry(f"n{number}", reason=reason) for number in range(count)])
+    (problem,) = caught.value.findings
+    assert problem.rule == "nodes.too-long"
+    assert f"would have {count} entries in " in problem.what
+    assert names(env) == ["n3"]
+
+
 def test_a_pipe_in_its_place_is_no_list(env: dict[str, str]) -> None:
     folder = Path(env["XDG_STATE_HOME"], "jobspec")
     folder.mkdir()
