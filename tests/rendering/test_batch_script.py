@@ -648,6 +648,22 @@ def test_an_end_before_the_run_leaves_no_held_job_either(
     assert not [call for call in stage.calls() if b"node" in call.argv]
 
 
+@pytest.mark.parametrize("access", ["", "access: {login: login.example.org}\n"])
+def test_a_job_that_slurm_may_start_again_is_not_given_up_on_its_signal(
+    access: str, run_dir: Callable[..., Path], stage: Stage, tmp_path: Path
+) -> None:
+    """Preempted, by TERM: also where the job does not report, behind a login node."""
+    log = tmp_path / "log"
+    stage.program("srun", then=STEP.format(log=log, on_usr1=""))
+    stage.program("scontrol")
+    script = run_dir(BARE + f"launch: {AGAIN}\n", EXPEDITES + access) / "job.sbatch"
+    job = start(stage, script, SLURM_JOB_ID="77")
+    wait_for(lambda: log.exists() and "ready" in log.read_text())
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(timeout=60) == 9
+    assert not [call for call in stage.calls() if call.argv[0].endswith(b"scontrol")]
+
+
 def test_giving_up_has_a_deadline(run_dir: Callable[..., Path], stage: Stage) -> None:
     stage.program("srun", then="exit 5")
     stage.program("scontrol", then="sleep 600")
