@@ -11,7 +11,7 @@ from jobspec.finding import Finding, warning
 from jobspec.planning.assemble import Resolution
 from jobspec.planning.run_site import RunSite, site_of_run
 from jobspec.runs.avoided import Avoided
-from jobspec.runtime.base.hostlist import HostlistError, expand
+from jobspec.runtime.base import hostlist
 from jobspec.spec.paths import Origin
 from jobspec.spec.slurm import RunOptions
 from jobspec.units import utc
@@ -40,7 +40,7 @@ def keep_away(
     if profile.scheduler == "local" or slurm.avoid_listed is False:
         return site, ()
     ours = [entry for entry in entries if entry.cluster == profile.name]
-    asked, excluded = _hosts(of_run.nodelist), _hosts(slurm.exclude)
+    asked, excluded = hostlist.names(of_run.nodelist or ""), hostlist.names(slurm.exclude or "")
     named = [entry for entry in ours if entry.node in asked]
     avoided = tuple(entry for entry in ours if entry.node not in asked | excluded)
     findings = [*site.findings, *problems, *(_asked_for(entry) for entry in named)]
@@ -51,14 +51,6 @@ def keep_away(
     profile = structs.replace(profile, slurm=structs.replace(slurm, exclude=exclude))
     origins = {**site.origins, "slurm.exclude": _origin(site.origins, of_run)}
     return RunSite(profile, tuple(findings), origins), avoided
-
-
-def _hosts(nodes: str | None) -> frozenset[str]:
-    """The names of a host list; of one that cannot be read Slurm itself tells."""
-    try:
-        return frozenset(expand(nodes or ""))
-    except HostlistError:
-        return frozenset()
 
 
 def _origin(origins: Mapping[str, Origin], of_run: RunOptions) -> Origin:

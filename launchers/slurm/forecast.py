@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from jobspec.finding import Finding, JobspecError, error, warning
 from jobspec.launchers.access.command import Client, Completed
 from jobspec.launchers.slurm.commands import gpus_by_type, refusal_fix
-from jobspec.runtime.base.hostlist import HostlistError, expand
+from jobspec.runtime.base import hostlist
 from jobspec.units import parse_time, slurm_time
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def foresee(client: Client, plan: Plan, script: str = "") -> Forecast:
 
 def _short(plan: Plan, there: set[str]) -> Short | None:
     """Where too few nodes are left beside the excluded ones: Slurm refuses the job, or never starts it."""
-    excluded = there & _hosts(plan.slurm.exclude)
+    excluded = there & hostlist.names(plan.slurm.exclude)
     left = len(there - excluded)
     if not excluded or left >= plan.nodes:
         return None
@@ -219,7 +219,7 @@ def _ahead(
         if "MAINT" not in row.get("Flags", "").split(",") or ours or not (start + end).isdecimal():
             continue
         reached = limit is None or now + limit > int(start)
-        if reached and now < int(end) and len(names - _hosts(row.get("Nodes", ""))) < plan.nodes:
+        if reached and now < int(end) and len(names - hostlist.names(row.get("Nodes", ""))) < plan.nodes:
             longest = max(0, int(start) - now) // 60
             found.append(Maintenance(row["ReservationName"], int(start), int(end), longest))
     return min(found, key=lambda item: item.start, default=None)
@@ -232,10 +232,3 @@ def _limit_of(partition: Sequence[Node]) -> int | None:
             if re.fullmatch(r"[\d:-]+", text):
                 return parse_time(text)
     return None
-
-
-def _hosts(nodes: str) -> frozenset[str]:
-    try:
-        return frozenset(expand(nodes))
-    except HostlistError:
-        return frozenset()

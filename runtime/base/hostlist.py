@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import List, Sequence, Tuple
+from typing import FrozenSet, List, Sequence, Tuple
 
 MAX_HOSTS = 65536  # ours: a typo such as n[1-99999999] must not eat the memory of a node
 
@@ -33,6 +33,14 @@ def expand(text: str) -> Tuple[str, ...]:
             raise HostlistError(text, start + 1, f"more than {MAX_HOSTS} hosts")
         hosts.extend("".join(names) for names in product(*pieces))
     return tuple(hosts)
+
+
+def names(text: str) -> FrozenSet[str]:
+    """The names of a host list; none of one that cannot be read: Slurm itself tells of it."""
+    try:
+        return frozenset(expand(text))
+    except HostlistError:
+        return frozenset()
 
 
 def _split(text: str) -> List[Tuple[int, str]]:
