@@ -64,13 +64,17 @@ class Node:
 
 @dataclass(frozen=True)
 class Short:
-    """Fewer nodes than the run needs: `left` of the partition's `there`. `listed` are on the user's list."""
+    """Fewer nodes than the run needs: `left` of the partition's `there`.
+
+    `listed` are those of the excluded that the user's list has for `cluster`.
+    """
 
     needed: int
     there: int
     left: int
     excluded: tuple[str, ...]
     listed: tuple[str, ...]
+    cluster: str
 
 
 @dataclass(frozen=True)
@@ -103,8 +107,8 @@ def _too_many(it: Short) -> Finding:
     names = ", ".join(f"`{name}`" for name in it.excluded[:MOST_NAMED])
     more = len(it.excluded) - MOST_NAMED
     if it.listed:
-        off = " ".join(it.listed[:MOST_NAMED])
-        fix = f"run `jobspec nodes remove {off}`, or leave the list out by `--set slurm.avoid_listed=false`"
+        off = f"jobspec nodes remove {' '.join(it.listed[:MOST_NAMED])} --cluster {it.cluster}"
+        fix = f"run `{off}`, or leave the list out by `--set slurm.avoid_listed=false`"
     else:
         fix = "exclude fewer nodes in `slurm.exclude`, or lower `resources.nodes`"
     return error(
@@ -149,7 +153,7 @@ def _short(plan: Plan, there: set[str]) -> Short | None:
     if not excluded or left >= plan.nodes:
         return None
     listed = tuple(sorted(excluded & set(plan.slurm.avoided)))
-    return Short(plan.nodes, len(there), left, tuple(sorted(excluded)), listed)
+    return Short(plan.nodes, len(there), left, tuple(sorted(excluded)), listed, plan.cluster)
 
 
 def _ask(client: Client, argv: Sequence[str], missing: list[str], stdin: str = "") -> Completed | None:

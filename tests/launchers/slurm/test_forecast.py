@@ -110,8 +110,8 @@ def test_start_and_nodes_by_the_test_of_sbatch(tmp_path: Path, monkeypatch: pyte
     [
         ("", (), None),
         ("n[1-2],n9", (), None),  # n3 and n4 may come back, and n9 is in another partition
-        ("n[1-3]", ("n3",), told.Short(2, 4, 1, ("n1", "n2", "n3"), ("n3",))),
-        ("n[1-3]", (), told.Short(2, 4, 1, ("n1", "n2", "n3"), ())),
+        ("n[1-3]", ("n3",), told.Short(2, 4, 1, ("n1", "n2", "n3"), ("n3",), "lab")),
+        ("n[1-3]", (), told.Short(2, 4, 1, ("n1", "n2", "n3"), (), "lab")),
         ("n[1-", (), None),
     ],
 )
@@ -131,7 +131,7 @@ def test_too_few_nodes_beside_the_excluded_ones_are_told(
     assert (item.rule, item.is_error, item.path) == ("nodes.too-many-excluded", True, "slurm.exclude")
     assert item.what == "1 of the partition's 4 nodes are left, and the run needs 2"
     assert item.why == "excluded are `n1`, `n2`, `n3`"
-    assert ("`jobspec nodes remove n3`" in item.fix) == bool(listed)
+    assert ("`jobspec nodes remove n3 --cluster lab`" in item.fix) == bool(listed)
     assert ("`slurm.exclude`" in item.fix) != bool(listed)
 
 
