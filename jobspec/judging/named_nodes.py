@@ -54,7 +54,7 @@ def named_nodes(evidence: Evidence) -> tuple[NamedNode, ...]:
             if NODE.fullmatch(named.node):
                 until = ended + DAY if ended else 0.0
                 by_itself = named.sure and bool(ended) and plan.slurm.avoid_listed
-                left = named.node in left_out
+                left = named.node in left_out and attempt is not evidence.attempts[-1]
                 found[named.node] = NamedNode(named.node, named, attempt.number, until, left, by_itself)
     return tuple(found[node] for node in sorted(found))
 

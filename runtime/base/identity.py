@@ -39,6 +39,7 @@ class Identity:
     token: str
     job_id: str = ""
     launch_ip: str = ""
+    restarts: int = 0  # of the job, by Slurm
 
     @property
     def name(self) -> str:
@@ -84,8 +85,9 @@ def from_environment(run_dir: Path, env: Mapping[str, str]) -> Identity:
             "without this run's token anybody on the network could take part in the run",
             "start the run by its `job.sbatch`, which makes one",
         )
-    job_id = env.get("SLURM_JOB_ID", "")
-    return Identity(run_dir, attempt, index, hosts, token, job_id, env.get("SLURM_LAUNCH_NODE_IPADDR", ""))
+    job_id, launch_ip = env.get("SLURM_JOB_ID", ""), env.get("SLURM_LAUNCH_NODE_IPADDR", "")
+    restarts = _number(env, "SLURM_RESTART_COUNT", 0)
+    return Identity(run_dir, attempt, index, hosts, token, job_id, launch_ip, restarts)
 
 
 def _number(env: Mapping[str, str], name: str, default: int) -> int:

@@ -57,8 +57,9 @@ def ask_for_another_attempt(attempt: Attempt, lost: Sequence[str]) -> None:
             attempt.record.find("collect", _not_requeued())
             return
         only = " only"
-    for one in broken:
-        attempt.record.find("collect", left_out(one))
+    if attempt.who.restarts < attempt.plan.slurm.requeue_max:  # else the script tells that this was the last
+        for one in broken:
+            attempt.record.find("collect", left_out(one))
     with contextlib.suppress(OSError):
         write_text(attempt.node.paths.attempt / "requeue", f"{without}{only}\n")
 

@@ -138,6 +138,7 @@ def test_an_attempt_before_the_last_is_told_with_what_became_of_it(tmp_path: Pat
     first = failed(tmp_path, f"{ECC}\n")
     first.finding("collect", "requeue.without", "x", node="n2", severity="warning")
     first.write()
+    assert told(first)[0].why == ECC, "no other attempt came"
     again = first.next_attempt()
     again.phase("preflight")
     again.write()

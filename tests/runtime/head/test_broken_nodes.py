@@ -46,6 +46,18 @@ def test_the_next_attempt_does_without_the_node_that_a_line_names(
     assert (run.attempt / row["file"]).read_text().splitlines()[row["line"] - 1] == ECC
 
 
+def test_the_last_attempt_tells_of_no_next_one(tmp_path: Path) -> None:
+    """The mark stays: by it the batch script says that this attempt was the last."""
+    with running(
+        tmp_path, shell(FAILS, on="all"), nodes=2, scheduler="slurm", mode="srun", slurm=AGAIN
+    ) as run:
+        head = run.agent(0, env={"SLURM_RESTART_COUNT": "1"})
+        run.agent(1, env={"SLURM_RESTART_COUNT": "1"})
+        assert run.finish(head)[0] == 7
+    assert (run.attempt / "requeue").read_text() == "127.0.0.3 only\n"
+    assert "requeue.without" not in run.rules()
+
+
 def test_without_another_attempt_nothing_is_asked_for(tmp_path: Path) -> None:
     with running(tmp_path, shell(FAILS, on="all"), nodes=2, scheduler="slurm", mode="srun") as run:
         head = run.agent(0)
