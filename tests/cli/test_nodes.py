@@ -72,6 +72,17 @@ def test_the_list_of_one_cluster(capsys: pytest.CaptureFixture[str]) -> None:
     assert [row["node"] for row in listed(capsys)] == ["n2"]
 
 
+def test_a_node_is_added_to_the_cluster_that_runs_of_the_profile_name(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A profile may have another name than its file, with a warning: its runs have its own."""
+    (state.parent / "clusters/file.yaml").write_text(LAB.replace("name: lab", "name: own"))
+    main(["nodes", "add", "n3", "--cluster", "file"])
+    assert capsys.readouterr().out.startswith("n3 of own is avoided")
+    assert [row["cluster"] for row in listed(capsys, "--cluster", "file")] == ["own"]
+    assert [row["node"] for row in listed(capsys, "remove", "n3", "--cluster", "file")] == ["n3"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

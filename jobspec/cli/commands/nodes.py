@@ -95,7 +95,7 @@ def _of_run(args: argparse.Namespace, nodes: Sequence[str]) -> list[Avoided]:
     found = pipeline.store(args.runs).find(args.run)
     evidence = pipeline.judge_run(found.root)[0]
     cluster = evidence.plan.cluster
-    if args.cluster and args.cluster != cluster:
+    if args.cluster and args.cluster != cluster and _known(args.cluster) != cluster:
         what = f"run `{found.ref}` was on `{cluster}`, not on `{args.cluster}`"
         raise fail("usage.arguments", what, fix="leave `--cluster` out")
     told = {named.node: named for named in named_nodes(evidence)}
@@ -183,9 +183,8 @@ def _cluster(args: argparse.Namespace) -> str:
 
 
 def _known(name: str) -> str:
-    """The name of a profile, or of one that the list has. Raises: JobspecError with the known ones."""
-    from jobspec.spec.find_site import find_cluster
+    """What a profile's runs call their cluster, or a name of the list. Raises: JobspecError otherwise."""
+    from jobspec.spec.find_site import load_cluster
 
-    if name not in {entry.cluster for entry in avoided.listed(os.environ)[0]}:
-        find_cluster(name)
-    return name
+    listed = name in {entry.cluster for entry in avoided.listed(os.environ)[0]}
+    return name if listed else load_cluster(name).profile.name
