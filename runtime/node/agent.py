@@ -44,13 +44,8 @@ from jobspec.runtime.staging import loading, swarm
 
 Reply = Dict[str, Any]
 Emit = Callable[[Mapping[str, Any]], None]
-ENDING = (
-    "stop_command",
-    "stop_services",
-    "collect",
-    "stage_end",
-    "stop",
-)  # the operations that a run ends with
+# The operations that a run ends with.
+ENDING = ("stop_command", "stop_services", "collect", "stage_end", "stop")
 
 
 class Node:
