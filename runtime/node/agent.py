@@ -273,7 +273,7 @@ class Node:
         return {"findings": []}
 
     def place_services(self, arguments: Mapping[str, Any]) -> Reply:
-        self.env = {**self.env, **self._services.place(arguments["places"])}
+        self.env = {**self.env, **self._services.place(arguments["places"], self.env)}
         self._write_pid_file()
         return {}
 
