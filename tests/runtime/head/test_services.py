@@ -44,6 +44,19 @@ import os, socket, time
 server = socket.create_server(("127.0.0.1", int(os.environ["PORT"])))
 time.sleep(300)
 """
+# One that answers for ever, a byte now and then, as none does that has its words together.
+DRIPS = """
+import os, socket, time
+server = socket.create_server((os.environ["JOBSPEC_SERVICE_JUDGE_HOST"], int(os.environ["PORT"])))
+while True:
+    asker, _ = server.accept()
+    try:
+        for _ in range(60):
+            asker.sendall(b"H")
+            time.sleep(1)
+    except OSError:
+        pass
+"""
 ASK = """
 import os, sys, urllib.request
 print("the judge says", urllib.request.urlopen(os.environ["JOBSPEC_SERVICE_JUDGE_URL"] + sys.argv[1]).status)
@@ -172,6 +185,13 @@ def test_server_that_hangs_is_not_ready(tmp_path: Path) -> None:
         what = run.results()["findings"][0]["what"]
     assert code == 3
     assert what.endswith("/health does not answer (timed out)")
+
+
+def test_server_whose_answer_has_no_end_is_not_ready(tmp_path: Path) -> None:
+    drips = ServicePlan("judge", (sys.executable, "-c", DRIPS), ready=ReadyPlan("http", "/", timeout_s=1.0))
+    with finished(tmp_path, TOUCH, drips) as (code, output, run):
+        assert code == 3, output
+        assert "/ does not answer (HHHH" in run.results()["findings"][0]["what"]
 
 
 def test_server_that_no_other_node_reaches_is_told_so(tmp_path: Path) -> None:
