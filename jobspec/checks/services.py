@@ -65,8 +65,11 @@ def gpus_are_there(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterat
         )
     if "CUDA_VISIBLE_DEVICES" in plan.env:
         what = "`CUDA_VISIBLE_DEVICES` is set, and services have GPUs of their own"
-        why, fix = "jobspec sets it to tell the driver's GPUs from theirs", "remove it"
-        yield error("service.visible-devices", what, why, fix, path="container.env.CUDA_VISIBLE_DEVICES")
+        why = "jobspec sets it to tell the driver's GPUs from theirs"
+        here = "CUDA_VISIBLE_DEVICES" in spec.container.env
+        fix = "remove it" if here else f"remove it from `env` of the site profile `{plan.cluster}`"
+        path = "container.env.CUDA_VISIBLE_DEVICES" if here else ""
+        yield error("service.visible-devices", what, why, fix, path=path)
 
 
 def ports_are_apart(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 from jobspec.spec.broken import Broken
 from jobspec.spec.job import JobSpec
@@ -11,7 +12,9 @@ from jobspec.spec.paths import Path
 from jobspec.spec.services import Ready, Service
 
 WAYS = ("tcp", "http", "log")
-_VARIABLE = re.compile(r"\$(?:\w|\{)")
+SHELLS = frozenset({"bash", "dash", "ksh", "sh", "zsh"})
+# As shells write it. `${cluster:key}` is filled in later, `${oc.env:NAME}` by a program of Hydra.
+_VARIABLE = re.compile(r"\$(?:\w|\{\w+(?:\}|:?[-=+?]))")
 
 
 def services(spec: JobSpec) -> Iterator[Broken]:
@@ -32,8 +35,9 @@ def _command(service: Service, at: Path) -> Iterator[Broken]:
     elif service.shell and len(words) != 1:
         what, why = f"`command` has {len(words)} items", "`shell: true` runs one bash text"
         yield Broken("spec.service", at, what, why, "join them into one text, or remove `shell`")
-    for place, word in enumerate(() if service.shell else words):
-        if _VARIABLE.search(word) and "bash" not in words[0] and "${cluster:" not in word:
+    no_shell = not service.shell and SHELLS.isdisjoint(PurePosixPath(word).name for word in words)
+    for place, word in enumerate(words if no_shell else ()):
+        if _VARIABLE.search(word):
             what, why = f"nothing replaces the variable in `{word}`", "no shell reads the command"
             fix = f"write it as one text with `shell: true`: `command: ['{' '.join(words)}']`"
             yield Broken("spec.service", (*at, place), what, why, fix)

@@ -32,6 +32,22 @@ def variables(places: Mapping[str, Sequence[Place]], node: int) -> Dict[str, str
     return found
 
 
+def past_proxies(places: Mapping[str, Sequence[Place]], env: Mapping[str, str]) -> Dict[str, str]:
+    """Where `env` names a proxy, the variables by which programs do not send it their requests to services.
+
+    It stands between the cluster and the world, and does not reach the nodes. Libraries read either spelling.
+    """
+    if not {"http_proxy", "all_proxy"}.intersection(name.lower() for name in env):
+        return {}
+    hosts = dict.fromkeys(place.host for listed in places.values() for place in listed)
+    found = {}
+    for name, other in (("no_proxy", "NO_PROXY"), ("NO_PROXY", "no_proxy")):
+        already = env.get(name) or env.get(other) or ""
+        # `*`, none at all, counts only where it stands alone.
+        found[name] = already if already.strip() == "*" else ",".join([already, *hosts]).lstrip(",")
+    return found
+
+
 def visible_gpus(plan: Plan, env: Mapping[str, str], count: int) -> List[str]:
     """The GPUs of the run on this node, which has `count`, as CUDA_VISIBLE_DEVICES names them."""
     listed = env.get("CUDA_VISIBLE_DEVICES")

@@ -32,14 +32,8 @@ from jobspec.runtime.head.record import (
 from jobspec.runtime.node.agent import Node, Reply
 
 FURTHER_FAULTS_S = 2.0  # after the first fault: others may have the same one, and are named with it
-TOLD = (
-    "bytes",
-    "received",
-    "ready",
-    "files",
-    "library",
-    "service",
-)  # of a node's reply, in the event of its end
+# Of a node's reply, in the event of its end.
+TOLD = ("bytes", "received", "ready", "files", "library", "service")
 
 
 class Attempt:

@@ -44,13 +44,8 @@ from jobspec.runtime.staging import loading, swarm
 
 Reply = Dict[str, Any]
 Emit = Callable[[Mapping[str, Any]], None]
-ENDING = (
-    "stop_command",
-    "stop_services",
-    "collect",
-    "stage_end",
-    "stop",
-)  # the operations that a run ends with
+# The operations that a run ends with.
+ENDING = ("stop_command", "stop_services", "collect", "stage_end", "stop")
 
 
 class Node:
@@ -278,7 +273,7 @@ class Node:
         return {"findings": []}
 
     def place_services(self, arguments: Mapping[str, Any]) -> Reply:
-        self.env = {**self.env, **self._services.place(arguments["places"])}
+        self.env = {**self.env, **self._services.place(arguments["places"], self.env)}
         self._write_pid_file()
         return {}
 

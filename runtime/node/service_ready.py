@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import re
 import socket
+import threading
 from pathlib import Path
-from typing import Callable
+from typing import Callable, Iterator
 
 from jobspec.plan import ReadyPlan
 from jobspec.runtime.base.service_places import Place
 
 LOOPBACK = "127.0.0.1"
-TRY_S = 5.0  # for one answer; a server that loads a model may accept and say nothing
+TRY_S = 5.0  # of silence; a server that loads a model may accept and say nothing
+WHOLE_S = 10.0  # for an answer, however it comes
 MAX_LINE_BYTES = 8192  # of the log, the rest of a longer one is left out
 
 Look = Callable[[], str]  # empty once the service is ready, else what is still missing
@@ -51,14 +54,33 @@ def _asked(place: Place, path: str, wanted: int) -> str:
         return missing
     connection = http.client.HTTPConnection(place.host, place.port, timeout=TRY_S)
     try:
-        connection.request("GET", path)
-        status = connection.getresponse().status
+        connection.connect()
+        with _cut(connection.sock):
+            connection.request("GET", path)
+            status = connection.getresponse().status
     except (OSError, http.client.HTTPException) as problem:
         why = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
         return f"{place.url}{path} does not answer ({why})"
     finally:
         connection.close()
     return "" if status == wanted else f"{place.url}{path} answers with status {status}, not {wanted}"
+
+
+@contextlib.contextmanager
+def _cut(sock: socket.socket) -> Iterator[None]:
+    """Ends the exchange after `WHOLE_S`: the socket's own time limit begins anew with each byte."""
+
+    def end() -> None:
+        with contextlib.suppress(OSError):  # it has ended by itself
+            sock.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(WHOLE_S, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class _Log:

@@ -20,7 +20,7 @@ from jobspec.runtime.base.full_disk import refusal
 from jobspec.runtime.base.identity import Identity
 from jobspec.runtime.base.log_tail import tail
 from jobspec.runtime.base.redact import Redactor
-from jobspec.runtime.base.service_places import Place, share_gpus, variables, visible_gpus
+from jobspec.runtime.base.service_places import Place, past_proxies, share_gpus, variables, visible_gpus
 from jobspec.runtime.node.command_run import Ended, Task, command_line, oom_kills
 from jobspec.runtime.node.service_ready import look_for
 
@@ -82,10 +82,10 @@ class Services:
         shared = left != self._plan.gpus_per_node
         return {"CUDA_VISIBLE_DEVICES": ",".join(self._visible[:left])} if shared else {}
 
-    def place(self, places: Mapping[str, Any]) -> Dict[str, str]:
+    def place(self, places: Mapping[str, Any], env: Mapping[str, str]) -> Dict[str, str]:
         """Learn where every service of the run will be; the variables that tell the programs of this node."""
         self._places = {name: [Place(*place) for place in listed] for name, listed in places.items()}
-        return variables(self._places, self._who.index)
+        return {**variables(self._places, self._who.index), **past_proxies(self._places, env)}
 
     def start(self, arguments: Mapping[str, Any], env: Mapping[str, str]) -> Dict[str, Any]:
         """Start a service and return when it is ready; the findings say why it is not."""

@@ -123,6 +123,12 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
         {},
     ),
     (
+        "service.visible-devices",
+        "",
+        {"services": [service(on="all", gpus=2)]},
+        {"env": {"CUDA_VISIBLE_DEVICES": "0"}},
+    ),
+    (
         "service.port",
         "services[1].port",
         {"services": [service(port=9000, on="all"), service("gym", port=9000, nodes=1)]},

@@ -39,6 +39,9 @@ VALID = [
     SERVICE + "name: judge, command: [a]}]",
     SERVICE + "name: judge, command: ['a $PORT'], shell: true, on: all, gpus: 2, port: 8000}]",
     SERVICE + "name: judge, command: [bash, -c, 'a $PORT'], nodes: 2, ready: {http: '/v1/health?x=1', status: 204}}]",
+    SERVICE + "name: judge, command: [sh, -c, 'exec a --port $PORT']}]",
+    SERVICE + "name: judge, command: [env, A=b, /bin/bash, -c, 'a $${PORT:-8000}']}]",
+    SERVICE + "name: judge, command: [a, 'port=$${oc.env:PORT}', '${cluster:runs}/x']}]",
     SERVICE + "name: a-1, command: [a], port: auto, ready: {log: 'ready (now|here)', timeout: 5}, required: false}]",
 ]  # fmt: skip
 
@@ -117,6 +120,8 @@ INVALID: list[tuple[str, str, str, str]] = [
     (SERVICE + "name: a, command: []}]", "spec.service", "services[0].command", "no command"),
     (SERVICE + "name: a, command: [a, b], shell: true}]", "spec.service", "services[0].command", "one bash text"),
     (SERVICE + "name: a, command: [vllm, --port, $PORT]}]", "spec.service", "services[0].command[2]", "`shell: true`"),
+    (SERVICE + "name: a, command: [a, 'p=$${PORT:-8000}']}]", "spec.service", "services[0].command[1]", "no shell"),
+    (SERVICE + "name: a, command: [bashful, 'p=$${PORT}']}]", "spec.service", "services[0].command[1]", "no shell"),
     (SERVICE + "name: a, command: [a], on: all, nodes: 2}]", "spec.service", "services[0].on", "both `on` and `nodes`"),
     (SERVICE + "name: a, command: [a], on: haed}]", "spec.choice", "services[0].on", "write `head`"),
     (SERVICE + "name: a, command: [a], port: 80}]", "spec.range", "services[0].port", "1024 or more"),

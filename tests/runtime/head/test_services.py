@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from jobspec.plan import CommandPlan, Plan, ReadyPlan, ServicePlan, StallPlan
-from jobspec.runtime.base.service_places import Place, share_gpus, variables, visible_gpus
+from jobspec.runtime.base.service_places import Place, past_proxies, share_gpus, variables, visible_gpus
 from jobspec.runtime.node.services import Services
 from tests.kits.agent_lab import RAY, Run, running, shell
 from tests.kits.pythons import PYTHON39, needs_python39
@@ -43,6 +43,19 @@ HANGS = """
 import os, socket, time
 server = socket.create_server(("127.0.0.1", int(os.environ["PORT"])))
 time.sleep(300)
+"""
+# One that answers for ever, a byte now and then, as none does that has its words together.
+DRIPS = """
+import os, socket, time
+server = socket.create_server((os.environ["JOBSPEC_SERVICE_JUDGE_HOST"], int(os.environ["PORT"])))
+while True:
+    asker, _ = server.accept()
+    try:
+        for _ in range(60):
+            asker.sendall(b"H")
+            time.sleep(1)
+    except OSError:
+        pass
 """
 ASK = """
 import os, sys, urllib.request
@@ -174,6 +187,13 @@ def test_server_that_hangs_is_not_ready(tmp_path: Path) -> None:
     assert what.endswith("/health does not answer (timed out)")
 
 
+def test_server_whose_answer_has_no_end_is_not_ready(tmp_path: Path) -> None:
+    drips = ServicePlan("judge", (sys.executable, "-c", DRIPS), ready=ReadyPlan("http", "/", timeout_s=1.0))
+    with finished(tmp_path, TOUCH, drips) as (code, output, run):
+        assert code == 3, output
+        assert "/ does not answer (HHHH" in run.results()["findings"][0]["what"]
+
+
 def test_server_that_no_other_node_reaches_is_told_so(tmp_path: Path) -> None:
     hidden = ServicePlan("judge", (sys.executable, "-c", HANGS), ready=ReadyPlan("tcp", timeout_s=1.0))
     with finished(tmp_path, TOUCH, hidden, nodes=2) as (code, _, run):  # the head's address is 127.0.0.2
@@ -283,6 +303,17 @@ def test_each_node_has_its_own_and_knows_all(tmp_path: Path) -> None:
 def test_service_of_another_node_is_asked_there(tmp_path: Path) -> None:
     with finished(tmp_path, ASKS, judge(nodes=(1,)), nodes=2) as (code, output, run):
         assert states(run) == [("judge", "127.0.0.3", "stopped")]
+    assert code == 0, output
+    assert "the judge says 200" in output
+
+
+def test_service_is_asked_past_the_site_s_proxy(tmp_path: Path) -> None:
+    """The proxy of this test does not exist: what asked it would fail."""
+    with running(tmp_path, ASKS, services=(judge(nodes=(1,)),), nodes=2) as run:
+        for index in (0, 1):
+            run.agent(index, env={"http_proxy": "http://127.0.0.1:9", "no_proxy": "hub.example.org"})
+        code, output = run.finish()
+        run.finish(run.agents[1])
     assert code == 0, output
     assert "the judge says 200" in output
 
@@ -462,3 +493,22 @@ def test_addresses_are_those_of_the_nearest_process() -> None:
         f"{begin}_URLS": "http://10.0.0.2:9000,http://10.0.0.3:9001",
     }
     assert variables(places, 0)[f"{begin}_URL"] == "http://10.0.0.2:9000"
+
+
+@pytest.mark.parametrize(
+    ("env", "no_proxy"),
+    [
+        ({}, None),
+        ({"https_proxy": "http://p:1"}, None),
+        ({"http_proxy": "http://p:1"}, "10.0.0.2,10.0.0.3"),
+        ({"ALL_PROXY": "socks5://p:1", "NO_PROXY": "a.example"}, "a.example,10.0.0.2,10.0.0.3"),
+        ({"HTTP_PROXY": "http://p:1", "no_proxy": "*"}, "*"),
+    ],
+)
+def test_proxies_do_not_get_what_is_asked_of_services(env: dict[str, str], no_proxy: str | None) -> None:
+    places = {
+        "a": [Place(0, "10.0.0.2", 9000), Place(1, "10.0.0.3", 9000)],
+        "b": [Place(0, "10.0.0.2", 9001)],
+    }
+    named = {} if no_proxy is None else {"no_proxy": no_proxy, "NO_PROXY": no_proxy}
+    assert past_proxies(places, env) == named
