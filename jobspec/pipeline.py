@@ -385,12 +385,11 @@ def _allocation(ref: bool | str, cluster: str) -> Allocation:
 
 def _fitting(resolved: Resolved, here: Allocation) -> Resolved:
     """With a warning for each key that does nothing in it. Raises: JobspecError where it is too small."""
-    from jobspec.launchers.slurm.here import of_a_job
     from jobspec.planning.placed import placed
 
     sweep, login = resolved.spec.sweep, resolved.cluster.profile.access.login
     in_turn = sweep is not None and sweep.mode == "one_allocation"
-    found = (*here.lacks(resolved.ready_plan, login, in_turn), *of_a_job(resolved.loaded.data, here.job_id))
+    found = (*here.lacks(resolved.ready_plan, login, in_turn), *here.unused(resolved.loaded.data))
     stop_on_errors(placed(finding, resolved.loaded) for finding in found)
     warnings = (item for item in resolved.findings if item.rule != "resources.no-time")  # it has its own
     return replace(resolved, findings=(*warnings, *(placed(finding, resolved.loaded) for finding in found)))

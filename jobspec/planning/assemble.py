@@ -107,7 +107,7 @@ def assemble(
             (*spec.artifacts.collect, *framework_plan.collect), parse_bytes(spec.artifacts.max_size)
         ),
         made=framework_plan.made,
-        slurm=_slurm(resolution, resolution.gpus_per_node),
+        slurm=_slurm(resolution),
         expect=_expect(spec, framework_plan.expect, context.level),
         runs=str(profile.paths.runs),
         node_local=profile.paths.node_local,
@@ -175,13 +175,14 @@ def _ray(resolution: Resolution, gpus: int) -> RayPlan:
     )
 
 
-def _slurm(resolution: Resolution, gpus: int) -> SlurmPlan:
+def _slurm(resolution: Resolution) -> SlurmPlan:
     spec, site = resolution.spec, resolution.profile.slurm
     resources, requeue = spec.resources, spec.launch.requeue
     if resolution.profile.scheduler == "local":
         return SlurmPlan(requeue_max=0, grace_s=requeue.grace)
     kind = site.gpu_types.get(resources.gpu_type or "")
-    uncounted = site.gpus == "none" and gpus > 0  # two jobs on a node would use the same GPUs
+    # Two jobs on a node would use the same GPUs.
+    uncounted = site.gpus == "none" and resolution.gpus_per_node > 0
     return SlurmPlan(
         account=site.account or "",
         partition=site.partition or "",

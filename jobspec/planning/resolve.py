@@ -187,7 +187,6 @@ class _Outcome:
     plan: Plan | None
     level: Level | None = None
     repos: tuple[RepoSource, ...] = ()
-    gpus: int = 0
     training: Training | None = None
     modules: tuple[str, ...] = ()
     sketch: Plan | None = None
@@ -206,9 +205,8 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
         _choose_mode(resolution, framework, paths)
     resolution.gpus_per_node = _gpus_per_node(resolution)
     resolution.services = planned_services(resolution.spec, resolution.base, paths)
-    gpus = max(0, resolution.gpus_per_node - most_gpus(resolution.services))
     if framework is None or level is None:
-        return _Outcome(None, level, repos, gpus)
+        return _Outcome(None, level, repos)
     hf_home = find_hf_home(resolution)
     far = resolution.lookups.far
     container = settle_container(resolution.spec, resolution.profile, resolution.base, resolution.env, far)
@@ -220,7 +218,7 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
         resolution.spec,
         resolution.profile,
         level,
-        gpus,
+        max(0, resolution.gpus_per_node - most_gpus(resolution.services)),
         paths,
         resolution.base,
         hf_home,
@@ -234,7 +232,7 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
     framework_plan = _ask(resolution, framework, context)
     if framework_plan is None:
         sketch = assemble(resolution, FrameworkPlan(()), context, repos)
-        return _Outcome(None, level, repos, gpus, sketch=sketch)
+        return _Outcome(None, level, repos, sketch=sketch)
     training = _training(resolution, framework_plan, context.model)
     plan = assemble(resolution, framework_plan, context, repos)
     baseline, problems = known_good(resolution)
@@ -244,7 +242,7 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
     left_out = tuple(item for item in blocked if not isinstance(item, Finding))
     plan = replace(plan, expect=replace(plan.expect, baseline=baseline, not_applicable=left_out))
     modules = getattr(framework, "modules", ())
-    return _Outcome(plan, level, repos, gpus, training, modules, context=context)
+    return _Outcome(plan, level, repos, training, modules, context=context)
 
 
 def _repos(resolution: Resolution, fetch: bool) -> tuple[tuple[RepoSource, ...], list[Finding]]:

@@ -151,10 +151,8 @@ def _variants(document: Document) -> Mapping[str, Any]:
     if variants is None:
         return {}
     if not isinstance(variants, Mapping):
-        what, fix = (
-            "`variants` is no mapping of names to changes",
-            "write it like `long: {train: {steps: 9}}`",
-        )
+        what = "`variants` is no mapping of names to changes"
+        fix = "write it like `long: {train: {steps: 9}}`"
         raise _wrong(document, ("variants",), what, "", fix, "spec.variant")
     wrong = next((name for name in variants if not re.match(NAME_PATTERN, str(name))), None)
     if wrong is not None:

@@ -494,7 +494,6 @@ class Stall(Base, frozen=True):
 
     after: Annotated[
         Patience,
-        Span,
         doc("Time without a sign of work: `30s`, `10m`, `2h`; `auto`: by the run's own pace.", "10m"),
     ] = "auto"
     action: Annotated[

@@ -144,7 +144,7 @@ def _managed(index: int, text: str, option: Option, gpus_are_asked: bool, of_sit
 def _names_gpus(option: Option) -> bool:
     if option.name not in LISTED:
         return option.name in GPUS
-    return any(item.removeprefix("gres/").partition(":")[0] == "gpu" for item in option.value.split(","))
+    return any(re.match("(gres/)?gpu([:=]|$)", item) for item in option.value.split(","))
 
 
 @dataclass(frozen=True)

@@ -36,10 +36,9 @@ _OF_THE_JOB = re.compile(r"SLURM_(JOB_\w+|JOBID|NODELIST|NNODES|CLUSTER_NAME|GPU
 # From here on step ids are Slurm's own: the shell of `salloc` may be one (`use_interactive_step`). slurm.h
 _NO_STEP = 0xFFFFFFF0
 _FIELD = re.compile(r"(?<!\S)(\w+)=(\S*)")
+_COMMAND = re.compile(r"(?<!\S)Command=(.*?)(?= \w+=|$)")  # a folder of runs may have blanks
 _NODES = re.compile(r"(?<!\S)Nodes=\S+ CPU_IDs=(\S*) Mem=(\d*) GRES=(\S*)")
 _OLD_S = 30 * 86400.0  # no allocation is as old: its lock file is removed
-# Keys of a spec that need a job of its own, beside those below `slurm`.
-_OF_A_JOB = (("resources", "exclusive"), ("launch", "requeue"), ("launch", "hold_idle"))
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,18 @@ class Allocation:
         gpus = 0 if self.gpus is None and counted else self.gpus
         has = {"cpus_per_node": self.cpus or None, "gpus_per_node": gpus}
         sets = [f"resources.{key}={n}" for key, n in has.items() if n is not None and key not in resources]
-        return [*sets, "launch.requeue.max_attempts=1"] if "requeue" in (data.get("launch") or {}) else sets
+        return [*sets, "launch.requeue.max_attempts=1"] if "max_attempts" in _requeue(data) else sets
+
+    def unused(self, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """A warning for each key of a spec that only a job of its own would use."""
+        keys = [f"slurm.{key}" for key in data.get("slurm") or {}]
+        keys += ["resources.exclusive"] if "exclusive" in (data.get("resources") or {}) else []
+        keys += ["launch.requeue.max_attempts"] if "max_attempts" in _requeue(data) else []
+        # Beside a held run there is always a step that is not the run's own.
+        keys += ["launch.hold_idle"] if self.held and "hold_idle" in (data.get("launch") or {}) else []
+        for key in keys:
+            what = f"`{key}` does nothing in the allocation {self.job_id}"
+            yield warning("launch.here", what, "it is about a job of its own", path=key)
 
     def lacks(self, plan: Plan, login: str = "here", in_turn: bool = False) -> Iterator[Finding]:
         """What a run asks for beyond it. `in_turn`: its batch script runs the points of a sweep by itself."""
@@ -171,13 +181,8 @@ def _remove_old(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def of_a_job(data: Mapping[str, Any], job_id: str) -> Iterator[Finding]:
-    """A warning for each key of a spec that only a job of its own would use."""
-    keys = [("slurm", key) for key in data.get("slurm") or {}]
-    keys += [(room, key) for room, key in _OF_A_JOB if key in (data.get(room) or {})]
-    for room, key in keys:
-        what = f"`{room}.{key}` does nothing in the allocation {job_id}"
-        yield warning("launch.here", what, "it is about a job of its own", path=f"{room}.{key}")
+def _requeue(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (data.get("launch") or {}).get("requeue") or {}
 
 
 def of_shell(env: Mapping[str, str], client: Client) -> Allocation:
@@ -239,7 +244,8 @@ def of_job(job_id: str, client: Client) -> Allocation:
         what = f"the job {job_id} is an array, or made of several"
         raise fail("launch.here", what, fix="name the number of one job: `squeue --me -r -o '%A %i %T'`")
     found = parse_job(rows[0], datetime.now(), os.getuid())
-    command = Path(dict(_FIELD.findall(rows[0])).get("Command", ""))
+    script = _COMMAND.search(rows[0])
+    command = Path(script[1] if script else "")
     if command.name == "job.sbatch" and (command.parent / "plan.json").is_file():
         _must_be_held(RunPaths(command.parent), job_id)
         return replace(found, held=True)

@@ -136,6 +136,7 @@ def test_an_option_that_a_key_stands_for_or_that_is_none_is_told_what_to_write(o
         "--gres=gres/gpu:h100:8,nvme:1",
         "--gpus-per-socket=2",
         "--tres-per-task=cpu:4,gres/gpu:1",
+        "--tres-per-task=cpu=4,gres/gpu=1",
     ],
 )
 def test_gpus_are_asked_for_by_their_keys(option: str) -> None:

@@ -452,6 +452,20 @@ def test_controller_that_never_answers_does_not_hold_the_job(
     assert told.get(asked, b"") in done.stderr
 
 
+def test_a_look_at_the_steps_that_hangs_is_followed_by_another(
+    run_dir: Callable[..., Path], stage: Stage
+) -> None:
+    """Without it a held run that nobody uses would keep its nodes."""
+    folder = '"$JOBSPEC_RUN_DIR"/attempts/1'
+    seen = f"for _ in $(seq 200); do [ ! -s {folder}/steps ] || exit 0; sleep 0.1; done; exit 9"
+    stage.program("srun", then=f'case "$*" in *" node "*) mkdir -p {folder}; {seen} ;; esac')
+    stage.program("squeue", then=f"[ -e {folder}/asked ] || {{ touch {folder}/asked; sleep 99; }}; echo 77.0")
+    stage.program("timeout", then=ONE_SECOND)
+    script = run_dir(BARE + "launch: {mode: ray, hold: true, hold_idle: 4s}\n") / "job.sbatch"
+    assert stage.bash(script, env={"SLURM_JOB_ID": "77"}).returncode == 0
+    assert (script.parent / "attempts/1/steps").read_text().endswith(" 1\n")
+
+
 @pytest.mark.parametrize("script", ["ray.sub", "local.sh"])
 def test_a_step_script_alone_says_what_is_missing(
     script: str, run_dir: Callable[..., Path], stage: Stage

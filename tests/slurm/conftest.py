@@ -54,12 +54,16 @@ def lab(prepared: Lab) -> Iterator[Lab]:
     prepared.settle()
 
 
+def add_gpus(cluster: harness.Cluster) -> None:
+    """Two device files named like GPUs on each node; the bare nodes have none."""
+    for node in cluster.nodes:
+        made = cluster.run(node, ["bash", str(FAKE_GPUS), "2"])
+        assert made.returncode == 0, made.stderr
+
+
 @pytest.fixture
 def counted_gpus(lab: Lab) -> Iterator[None]:
-    """Two device files named like GPUs on each node; the bare nodes have none."""
-    for node in lab.cluster.nodes:
-        made = lab.cluster.run(node, ["bash", str(FAKE_GPUS), "2"])
-        assert made.returncode == 0, made.stderr
+    add_gpus(lab.cluster)
     yield
     for node in lab.cluster.nodes:
         lab.cluster.run(node, ["umount", "-l", "/dev"])

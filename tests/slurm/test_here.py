@@ -13,7 +13,7 @@ import pytest
 from tests.kits.programs_kit import skip_or_fail
 from tests.slurm import cluster as harness
 from tests.slurm.cluster_files import Options
-from tests.slurm.conftest import FAKE_GPUS, REQUIRED
+from tests.slurm.conftest import REQUIRED, add_gpus
 from tests.slurm.lab import Lab, await_true, end, profile_text
 from tests.slurm.machine import missing
 
@@ -38,9 +38,7 @@ def bare() -> Iterator[Lab]:
     found = harness.Cluster(f"here-{os.getpid()}", Options(nodes=2, accounting="none", gpus=2), owned=True)
     found.start()
     try:
-        for node in found.nodes:
-            made = found.run(node, ["bash", str(FAKE_GPUS), "2"])
-            assert made.returncode == 0, made.stderr
+        add_gpus(found)
         lab = Lab(found)
         lab.prepare()
         text = profile_text(found, "gres").replace("gpus: none", "gpus: gres")
@@ -137,11 +135,12 @@ def test_a_second_run_at_once_is_refused_and_the_time_limit_holds(lab: Lab) -> N
         assert inside.stdout.strip() == job, inside.stderr
         assert "cancelling" in end(running)
         assert lab.results(str(run))["outcome"] == "cancelled"
+        requeue = {"max_attempts": 3, "grace": 55}
         late = lab.command_spec(
-            "late", ["sleep", "300"], resources={"time": "00:01:00"}, launch={"requeue": {"grace": 55}}
+            "late", ["sleep", "300"], resources={"time": "00:01:00"}, launch={"requeue": requeue}
         )
         done = lab.jobspec("run", late, "--here", job)
-        assert "`launch.requeue` does nothing in the allocation" in done.stderr
+        assert "`launch.requeue.max_attempts` does nothing in the allocation" in done.stderr
         assert lab.results(str(next((lab.runs / "late").iterdir())))["outcome"] == "timeout"
         assert done.returncode in (1, 3)
 
@@ -190,3 +189,13 @@ def test_an_idle_held_run_ends_by_itself(lab: Lab) -> None:
     assert (code, report["result"]) == (0, "Pass")
     assert "the held run was ended: nobody used it for 8 s" in [row["what"] for row in report["findings"]]
     assert not Path(made["run_dir"], "attempts/1/steps.new").exists()
+
+
+def test_an_idle_run_that_is_held_in_a_job_of_its_users_ends_and_leaves_that(lab: Lab) -> None:
+    launch = {"hold": True, "hold_idle": "8s"}
+    spec = lab.command_spec("idle-guest", ["true"], launch=launch, resources={"time": "00:06:00"})
+    with salloc(lab, "-N1", "-n1", "-c4", "-t30") as job:
+        done = lab.jobspec("run", spec, "--here", job)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "does nothing" not in done.stderr
+        assert "RUNNING" in lab.slurm("squeue", "-h", "-j", job, "-o", "%T")

@@ -14,7 +14,7 @@ import pytest
 from tests.kits.programs_kit import skip_or_fail
 from tests.slurm import cluster as harness
 from tests.slurm.cluster_files import Options
-from tests.slurm.conftest import FAKE_GPUS, REQUIRED
+from tests.slurm.conftest import REQUIRED, add_gpus
 from tests.slurm.lab import Lab, await_true, profile_text
 from tests.slurm.machine import missing
 
@@ -30,9 +30,7 @@ def typed() -> Iterator[Lab]:
     found = harness.Cluster(f"typed-{os.getpid()}", options, owned=True)
     found.start()
     try:
-        for node in found.nodes:
-            made = found.run(node, ["bash", str(FAKE_GPUS), "2"])
-            assert made.returncode == 0, made.stderr
+        add_gpus(found)
         lab = Lab(found)
         lab.prepare()
         for way in ("gres", "gpus-per-node"):

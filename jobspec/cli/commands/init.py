@@ -56,10 +56,8 @@ def run(args: argparse.Namespace) -> int:
         from jobspec.cli.from_sbatch.files import imported
 
         if given := args.framework_wanted or args.framework or args.repo:
-            what, fix = (
-                f"`{given}` does not go with --from-sbatch",
-                "leave it out; --out names the spec's file",
-            )
+            what = f"`{given}` does not go with --from-sbatch"
+            fix = "leave it out; --out names the spec's file"
             raise fail("usage.init", what, fix=fix)
         return imported(args, DEFAULT_NAME)
     framework = _framework(args)

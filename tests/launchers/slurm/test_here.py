@@ -13,7 +13,7 @@ import pytest
 
 from jobspec.finding import JobspecError
 from jobspec.launchers.access.here import LocalClient
-from jobspec.launchers.slurm.here import Allocation, job_of, of_a_job, of_job, of_shell, parse_job
+from jobspec.launchers.slurm.here import Allocation, job_of, of_job, of_shell, parse_job
 from jobspec.plan import Plan, SlurmPlan
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import Launch
@@ -167,7 +167,7 @@ def test_the_own_script_of_a_framework_does_not_run_beside_a_held_run() -> None:
 
 @pytest.mark.parametrize("hold", [True, False])
 def test_a_run_of_ours_takes_another_once_it_is_held(hold: bool, client: LocalClient, tmp_path: Path) -> None:
-    run = tmp_path / "r"
+    run = tmp_path / "my runs" / "r"
     (run / "attempts/1").mkdir(parents=True)
     (run / "plan.json").touch()
     events = ['{"phase": "driver", "event": "start"}', '{"event": "progress", "data": {"what": "hold"}}', "{"]
@@ -189,12 +189,20 @@ def test_keys_about_a_job_of_its_own_are_told_each_with_its_path() -> None:
     data = {
         "slurm": {"nice": 7, "mail": {}},
         "resources": {"exclusive": True, "nodes": 1},
-        "launch": {"hold_idle": "5m"},
+        "launch": {"requeue": {"max_attempts": 1, "grace": 9}, "hold_idle": "5m"},
     }
-    found = list(of_a_job(data, "4711"))
-    paths = ["slurm.nice", "slurm.mail", "resources.exclusive", "launch.hold_idle"]
+    paths = ["slurm.nice", "slurm.mail", "resources.exclusive", "launch.requeue.max_attempts"]
+    found = list(HAS.unused(data))
     assert [item.path for item in found] == paths
     assert not any(item.is_error for item in found)
+    # Only beside a held run is there a step that never ends.
+    assert [item.path for item in replace(HAS, held=True).unused(data)] == [*paths, "launch.hold_idle"]
+
+
+def test_the_grace_of_an_end_by_time_needs_no_job_of_its_own() -> None:
+    data = {"launch": {"requeue": {"grace": 9}, "hold": True}}
+    assert list(HAS.unused(data)) == []
+    assert not any("requeue" in item for item in HAS.sets(data, True))
 
 
 def test_one_run_at_a_time_for_as_long_as_a_process_of_it_lives(tmp_path: Path) -> None:
