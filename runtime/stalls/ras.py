@@ -83,7 +83,7 @@ def _launched(count: Count) -> str:
 
 def address(env: Mapping[str, str]) -> Tuple[str, int]:
     host, _, port = env.get("NCCL_RAS_ADDR", "").rpartition(":")
-    return (host or ADDRESS[0], int(port)) if port.isdigit() else ADDRESS
+    return (host.strip("[]") or ADDRESS[0], int(port)) if port.isdecimal() else ADDRESS
 
 
 def ask(env: Mapping[str, str]) -> str:
