@@ -148,6 +148,14 @@ def test_words_of_a_command_that_look_like_secrets(start: Start) -> None:
     assert "hunter" not in proc_facts.hide(" ".join(words))
 
 
+def test_a_secret_at_the_end_of_what_is_kept_of_a_command(start: Start, tmp_path: Path) -> None:
+    before = len(f"{sys.executable} {tmp_path}/program.py  http://me:hunt")
+    words = ["x" * (proc_facts.COMMAND_CHARS - before), "http://me:hunter27@h/"]
+    process = start("import time\nprint('there', flush=True)\ntime.sleep(60)\n", words=words)
+    told = proc_facts.command(process.pid)
+    assert (len(told), told[-7:]) == (proc_facts.COMMAND_CHARS, "me:***@")
+
+
 def test_a_node_with_more_processes_than_time(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     process = start("import time\nprint('there', flush=True)\ntime.sleep(60)\n")
     monkeypatch.setattr(take, "TAKE_S", 0.0)
