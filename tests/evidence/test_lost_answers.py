@@ -45,6 +45,12 @@ def test_two_logs_of_the_same_lines_are_not_counted_twice(tmp_path: Path) -> Non
     assert (lost.count, lost.file) == (3, "train.log")
 
 
+def test_a_number_of_repeats_that_ray_does_not_write(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(f"Error in _run_prompt: late [repeated {'9' * 5000}x across cluster]\n")
+    assert [lost.count for lost in in_logs([("train.log", log)])] == [1]
+
+
 def test_a_healthy_log(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text("step:1 - critic/score/mean:0.25\nReward computation took 3.1s\n")
