@@ -47,9 +47,8 @@ _FILE_SYSTEMS = (
     ("ceph_", "Ceph"),
 )  # fmt: skip
 _STATES = {"01": "ESTABLISHED", "02": "SYN_SENT", "08": "CLOSE_WAIT", "0A": "LISTEN"}
-_PIPE = re.compile(
-    r"/ask_rank_(\d+)\.pipe$"
-)  # `identity.recorder_variables`; a replaced one ends in ` (deleted)`
+# `identity.recorder_variables`; a replaced one ends in ` (deleted)`
+_PIPE = re.compile(r"/ask_rank_(\d+)\.pipe$")
 _SECRET = re.compile(
     r"""(?i)((?:key|token|password|passwd|secret)\w*["']?[= :]+["']?|\bbearer +)[^\s"']+"""
     r"|(://[^/\s:@]*:)[^/\s@]+(?=@)"
