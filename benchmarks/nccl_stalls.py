@@ -132,7 +132,7 @@ def _said(folder: Path) -> dict[str, str]:
     analysed = subprocess.run(
         [*argv, "--allow-incomplete-ranks"], capture_output=True, text=True, check=False
     )
-    fronts = flight.fronts(flight.read(path, int(path.name[-1])) for path in files)
+    fronts = flight.fronts(flight.read(path, int(path.name.rpartition("_")[2])) for path in files)
     watchdog = [line for log in folder.glob("rank*.log") for line in log.read_text().splitlines()]
     last = flight.from_watchdog(watchdog)
     return {

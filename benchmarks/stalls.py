@@ -114,14 +114,14 @@ def play(case: Case, after: int) -> Score:
     ):
         run.agent(env={"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"})
         began = _begin(case, run)
-        seen = _await(run, lambda: list(run.attempt.glob("dumps/*/explanation.json")), 20 * after + 60.0)
+        seen = _await(lambda: list(run.attempt.glob("dumps/*/explanation.json")), 20 * after + 60.0)
         if not seen:
             return Score(case.name, case.title, "wrong", what="not seen")
         at = next(
             (row["t"] for row in run.events() if (row.get("data") or {}).get("what") == "stall"), time.time()
         )
         found = json.loads(seen[0].read_text())
-        ended = _await(run, lambda: run.agents[0].poll() is not None, 30.0) if found["frozen"] else False
+        ended = _await(lambda: run.agents[0].poll() is not None, 30.0) if found["frozen"] else False
         ended_s = time.time() - began if ended else None
         score = judge(case.expect, found)
         return Score(
@@ -132,7 +132,7 @@ def play(case: Case, after: int) -> Score:
 def _begin(case: Case, run: Run) -> float:
     """When the program stands, after what is done to it from outside. Raises: RuntimeError."""
     mark = run.attempt / "stalled"
-    if not _await(run, lambda: mark.exists() and mark.read_text().endswith("\n"), BEGINS_S):
+    if not _await(lambda: mark.exists() and mark.read_text().endswith("\n"), BEGINS_S):
         raise RuntimeError(f"{case.name} has not begun: {run.describe()}\n{_log(run)}")
     if case.act:
         number = {"stop": signal.SIGSTOP, "kill": signal.SIGKILL}[case.act]
@@ -140,7 +140,7 @@ def _begin(case: Case, run: Run) -> float:
     return time.time()
 
 
-def _await(run: Run, ready: Any, limit_s: float) -> Any:
+def _await(ready: Any, limit_s: float) -> Any:
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
         found = ready()

@@ -9,7 +9,7 @@ ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-
 RAY_PREFIX = re.compile(
     r"^\s*\((?:(?P<task>[^()]{1,120}?)\s+)?pid=(?P<pid>\d+)(?:,\s*ip=(?P<ip>[0-9a-fA-F.:]+))?\)\s?"
 )
-RAY_REPEATED = re.compile(r"\s*\[repeated (?P<times>\d+)x across cluster\].*$")
+RAY_REPEATED = re.compile(r"\s*\[repeated (?P<times>\d{1,9})x across cluster\].*$")
 NUMPY_SCALAR = re.compile(r"\b(?:np|numpy)\.(?:float|int|uint|bool)\w*\(([^()]*)\)")
 TENSOR = re.compile(r"\btensor\(([^(),\[\]]*)(?:,[^()]*)?\)")
 

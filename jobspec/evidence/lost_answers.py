@@ -7,18 +7,17 @@ without an error, and its reward then is that of something else than one believe
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jobspec.log_search import Hints, find_lines
+from jobspec.log_text import RAY_REPEATED
 from jobspec.metrics import Row, Table
 
 ZERO, LEFT_OUT = "counted with a reward of 0", "left out"
 MOST = 0.5  # a reward of less than half of the answers shows nothing about all
 SHOWN = 200
-_REPEATED = re.compile(r"\[repeated (\d+)x across cluster\]")
 
 
 @dataclass(frozen=True)
@@ -113,9 +112,9 @@ def _in_log(name: str, path: Path) -> dict[str, Lost]:
     found: dict[str, Lost] = {}
     for number, text, held in find_lines(path, _HINTS):
         line = _BY_HINT[held[0]]
-        again = _REPEATED.search(text)
+        again = RAY_REPEATED.search(text)  # counts the line at which it stands
         first = found.get(line.hint) or Lost(line.what, 0, line.fate, name, number, text[:SHOWN])
-        found[line.hint] = replace(first, count=first.count + (1 + int(again[1]) if again else 1))
+        found[line.hint] = replace(first, count=first.count + (int(again["times"]) if again else 1))
     return found
 
 

@@ -14,7 +14,7 @@ from jobspec.finding import Finding, warning
 from jobspec.runtime.stalls import cohorts, explain, flight, ras, stacks
 from jobspec.runtime.stalls.blame import Explanation
 from jobspec.runtime.stalls.cohorts import View
-from jobspec.runtime.stalls.flight import Front, RankDump
+from jobspec.runtime.stalls.flight import RankDump
 from jobspec.runtime.stalls.stacks import Process
 from jobspec.triage.match import Match
 from jobspec.triage.ranking import HANGS, first_cause
@@ -110,12 +110,12 @@ def with_dumps(matches: Sequence[Match], dumps: Dumps) -> list[Match]:
     if not (dumps.processes or fronts or dumps.ras):
         return list(matches)
     found = explain.explain(View(dumps.processes, fronts=fronts or seen, ras=dumps.ras))
-    told = _match(found, dumps, fronts)
+    told = _match(found, dumps)
     silent = cause is None or cause.generic or cause.kind == STALL or cause.signature in HANGS
     return [told, *matches] if silent else [*matches, told]
 
 
-def _match(found: Explanation, dumps: Dumps, fronts: Sequence[Front]) -> Match:
+def _match(found: Explanation, dumps: Dumps) -> Match:
     file, line, text = _place(found, dumps)
     groups = tuple(cohorts.group_line(group) for group in found.cohorts[:MOST_GROUPS])
     more = len(found.cohorts) - len(groups)

@@ -36,7 +36,7 @@ _ON = (waits.PIPE, waits.NETWORK, waits.FILE_LOCK)  # `op` is what it waits at
 def blame(kind: str, members: Sequence[Process], view: Optional[View]) -> Explanation:
     """Blame `members`, with what the first of them does."""
     wait = waits.of(members[0])
-    lock = _lock(members[0], wait)
+    lock = _lock(members[0])
     if lock is not None:
         return replace(lock, named=tuple(members))
     wait, more = _within(members[0], wait)
@@ -50,15 +50,17 @@ def blame(kind: str, members: Sequence[Process], view: Optional[View]) -> Explan
     why = "" if wait.sure else "inferred from its stack: no frame says what it waits for"
     told = wait.kind if wait.kind != waits.OTHER else kind
     mine = Explanation(told, what, why, fix, blocked, not wait.sure, tuple(members), wait.place)
-    deeper = behind(members[0], view) if view is not None and not moves else None
-    if deeper is None or view is None:
-        far = other_end(members[0], view) if view is not None and not moves else None
-        if far is None:
-            return mine
-        there = Cohort(waits.of(far), (far,))
-        return replace(mine, what=f"{what}; the other end is {far.name}, which {does(there)}{at(there.wait)}")
-    theirs = blame(kind, [deeper], replace(view, first=(), second=()))
-    return replace(theirs, what=f"{what}; behind it {theirs.what}", named=tuple(members))
+    if view is None or moves:
+        return mine
+    deeper = behind(members[0], view)
+    if deeper is not None:
+        theirs = blame(kind, [deeper], replace(view, first=(), second=()))
+        return replace(theirs, what=f"{what}; behind it {theirs.what}", named=tuple(members))
+    far = other_end(members[0], view)
+    if far is None:
+        return mine
+    there = Cohort(waits.of(far), (far,))
+    return replace(mine, what=f"{what}; the other end is {far.name}, which {does(there)}{at(there.wait)}")
 
 
 def _within(process: Process, wait: Wait) -> Tuple[Wait, str]:
@@ -85,7 +87,7 @@ def _within(process: Process, wait: Wait) -> Tuple[Wait, str]:
     return wait, ""
 
 
-def _lock(process: Process, wait: Wait) -> Optional[Explanation]:
+def _lock(process: Process) -> Optional[Explanation]:
     """Threads that wait for locks which others of them hold, by the lines of the program."""
     wanted = {id(thread): name for thread in process.threads if (name := _wants(thread))}
     if not wanted:
@@ -118,10 +120,9 @@ def _lock(process: Process, wait: Wait) -> Optional[Explanation]:
 def _wants(thread: Thread) -> str:
     """The lock that the thread waits for, by the line at which it stands."""
     frame = thread.frames[0] if thread.frames else None
-    if frame is None or thread.busy:
+    if frame is None or thread.busy or waits.is_library(frame):
         return ""
-    inner = frame if not waits.is_library(frame) else None
-    return waits.wanted_lock(inner.text) if inner is not None else ""
+    return waits.wanted_lock(frame.text)
 
 
 def _holds(thread: Thread) -> Set[str]:

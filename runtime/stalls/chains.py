@@ -19,7 +19,7 @@ def behind(process: Process, view: View) -> Optional[Process]:
         one for one in view.last if one.threads and not is_service(one) and waits.of(one).kind != waits.IDLE
     ]
     end = follow(process, able)
-    return end if end is not None and end is not process and waits.of(end).kind not in ON_RANKS else None
+    return end if end is not process and waits.of(end).kind not in ON_RANKS else None
 
 
 def other_end(process: Process, view: View) -> Optional[Process]:
@@ -30,8 +30,8 @@ def other_end(process: Process, view: View) -> Optional[Process]:
     return _peer(process, others)
 
 
-def follow(start: Process, able: Sequence[Process]) -> Optional[Process]:
-    """The process at the end of the chain; None where it comes back to itself."""
+def follow(start: Process, able: Sequence[Process]) -> Process:
+    """The process at the end of the chain; of a circle the one at which it closes."""
     seen: Set[Tuple[str, int]] = set()
     now = start
     while (now.node, now.pid) not in seen:

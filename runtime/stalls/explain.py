@@ -262,16 +262,14 @@ def _chain(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
     ends: List[Process] = []
     for start in able:
         end = follow(start, able)
-        if end is not None and end not in ends:
+        if end not in ends:
             ends.append(end)
     if all(waits.of(one).kind in (waits.RAY, waits.PLACEMENT) for one in ends):
         return _all_on_ray(able)
     firm = [one for one in ends if waits.of(one).kind not in (waits.LOOP,)] or ends
-    if not firm:
-        return None
     best = cohorts(firm)
     if len(best) > 1 and len({role(one) for one in firm}) > 1:
-        return _several(best, view)
+        return _several(best)
     found = blame("waits", best[-1].members, view)
     waiting = [one for one in able if one not in firm]
     if waiting:
@@ -298,7 +296,7 @@ def _all_on_ray(able: Sequence[Process]) -> Optional[Explanation]:
     return Explanation("ray-cycle", what, "", fix, inferred=True, named=tuple(actors), frame=place)
 
 
-def _several(best: Sequence[Cohort], view: View) -> Explanation:
+def _several(best: Sequence[Cohort]) -> Explanation:
     said = "; ".join(f"{group.names} {does(group)}{at(group.wait)}" for group in best[:4])
     what = f"several processes stand, and none is shown to wait for another: {said}"
     return Explanation("several", what, "", "look at their stacks", inferred=True, frame=best[0].wait.place)

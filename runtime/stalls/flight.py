@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Dict, Iterable, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
-from jobspec.runtime.stalls.stacks import Frame
+from jobspec.runtime.stalls.stacks import MAX_LINE, Frame
 from jobspec.runtime.stalls.waits import is_library
 
 MAX_BYTES = 64 * 1024**2
@@ -314,7 +314,7 @@ def from_watchdog(lines: Sequence[str]) -> List[Front]:
     """The same from what NCCL's watchdog prints: numbers of each rank, and the operation that timed out."""
     last: Dict[str, Dict[int, Tuple[int, int]]] = {}
     ops: Dict[int, Tuple[int, str]] = {}
-    for line in lines:
+    for line in (line[:MAX_LINE] for line in lines):
         if found := _LAST.search(line):
             group = found["group"].split("(")[-1].rstrip(")") or found["id"]
             last.setdefault(group, {})[int(found["rank"])] = (int(found["enqueued"]), int(found["completed"]))

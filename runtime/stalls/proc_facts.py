@@ -47,9 +47,8 @@ _FILE_SYSTEMS = (
     ("ceph_", "Ceph"),
 )  # fmt: skip
 _STATES = {"01": "ESTABLISHED", "02": "SYN_SENT", "08": "CLOSE_WAIT", "0A": "LISTEN"}
-_PIPE = re.compile(
-    r"/ask_rank_(\d+)\.pipe$"
-)  # `identity.recorder_variables`; a replaced one ends in ` (deleted)`
+# `identity.recorder_variables`; a replaced one ends in ` (deleted)`
+_PIPE = re.compile(r"/ask_rank_(\d+)\.pipe$")
 _SECRET = re.compile(
     r"""(?i)((?:key|token|password|passwd|secret)\w*["']?[= :]+["']?|\bbearer +)[^\s"']+"""
     r"|(://[^/\s:@]*:)[^/\s@]+(?=@)"
@@ -111,7 +110,7 @@ def gather(pid: int, networks: Networks) -> Dict[str, Any]:
 
 def command(pid: int) -> str:
     words = _bytes(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode("utf-8", "replace").strip()
-    return hide(words[:COMMAND_CHARS])
+    return hide(words[: 16 * COMMAND_CHARS])[:COMMAND_CHARS]  # a half of a secret does not look like one
 
 
 def hide(words: str) -> str:

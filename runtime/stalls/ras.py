@@ -13,6 +13,8 @@ import time
 from dataclasses import dataclass
 from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
+from jobspec.runtime.stalls.stacks import MAX_LINE
+
 ADDRESS = ("localhost", 28028)
 HANDSHAKE_S, ANSWER_S, LEG_S = 1.0, 15.0, 5
 TRIES = 4  # all processes of a node share the port, and one that is stopped takes a connection as well
@@ -83,7 +85,7 @@ def _launched(count: Count) -> str:
 
 def address(env: Mapping[str, str]) -> Tuple[str, int]:
     host, _, port = env.get("NCCL_RAS_ADDR", "").rpartition(":")
-    return (host or ADDRESS[0], int(port)) if port.isdigit() else ADDRESS
+    return (host.strip("[]") or ADDRESS[0], int(port)) if port.isdecimal() else ADDRESS
 
 
 def ask(env: Mapping[str, str]) -> str:
@@ -137,7 +139,7 @@ def read(text: str) -> List[Trouble]:
     dead: List[int] = []
     kind = group = op = ""
     counts: List[Count] = []
-    for line in text.splitlines():
+    for line in (line[:MAX_LINE] for line in text.splitlines()):
         if line.startswith(MARK):
             sizes, found, dead, kind = {}, {}, [], ""
         elif row := _GROUP.match(line):

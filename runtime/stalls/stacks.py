@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
 MAX_THREADS, MAX_FRAMES = 512, 256  # of one process, of one thread: a text may be anybody's
-MAX_LINE = 4000
+MAX_LINE = 4000  # less than the digits that Python takes for a number
 MAIN = "MainThread"
 TASK = "task "
 

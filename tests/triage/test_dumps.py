@@ -55,6 +55,22 @@ def test_a_pickle_with_code_in_it_is_refused(tmp_path: Path, capsys: pytest.Capt
     assert "which a flight recorder's dump never does" in told.err
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Communicators... \n#0-0 (aa) INCOMPLETE\n  Rank {0} -- GPU 1 managed by process {0} on node x\n",
+        "[PG ID 0 PG GUID 0(default_pg) Rank {0}] last enqueued work: {0}, last completed work: {0}\n",
+    ],
+    ids=["RAS", "watchdog"],
+)
+def test_a_number_that_python_does_not_take(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.log").write_text(text.format("9" * 5000))
+    assert main(["triage", str(tmp_path)]) == 0
+    assert "no known cause found" in capsys.readouterr().out
+
+
 def test_ras_text_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "slurm-1.out"
     log.write_text("step 3\n" + (DUMPS / "ras" / "skip.txt").read_text())

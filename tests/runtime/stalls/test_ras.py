@@ -134,6 +134,21 @@ def test_asking_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
         assert ras.ask({"NCCL_RAS_ADDR": f"127.0.0.1:{port}"}).encode() == text
 
 
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("", ras.ADDRESS),
+        ("n1:3", ("n1", 3)),
+        (":3", ("localhost", 3)),
+        ("[::1]:3", ("::1", 3)),
+        ("n1:x", ras.ADDRESS),
+        ("n1:²", ras.ADDRESS),
+    ],
+)
+def test_the_address_that_a_run_sets(text: str, address: tuple[str, int]) -> None:
+    assert ras.address({"NCCL_RAS_ADDR": text}) == address
+
+
 def test_where_no_nccl_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

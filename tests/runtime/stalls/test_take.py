@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from jobspec.runtime.stalls import explain, proc_facts, stacks, take
+from jobspec.runtime.stalls.blame import Explanation
 from jobspec.runtime.stalls.cohorts import View
 from tests.kits.agent_lab import build_pyz
 
@@ -71,6 +72,14 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.communicate()
 
 
+def children(process: subprocess.Popen[str]) -> list[int]:
+    return list(map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()))
+
+
+def explained(pids: Sequence[int], py_spy: str = PY_SPY) -> Explanation:
+    return explain.explain(View(stacks.read(take.take(pids, "n1", py_spy).text)))
+
+
 @pytest.mark.parametrize("py_spy", [PY_SPY, ""], ids=["py-spy", "signal"])
 def test_a_deadlock_of_two_locks(start: Start, py_spy: str) -> None:
     process = start(DEADLOCK)
@@ -95,8 +104,7 @@ def test_a_process_without_the_hook_gets_no_signal(start: Start) -> None:
 def test_a_forked_child_answers_for_itself(start: Start) -> None:
     text = "import os, time\ndef child():\n    time.sleep(60)\npid = os.fork()\nif not pid:\n    child()\n"
     process = start(text + "print('there', flush=True)\ntime.sleep(60)\n")
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    taken = take.take([process.pid, *map(int, children)], "n1", "")
+    taken = take.take([process.pid, *children(process)], "n1", "")
     parent, child = stacks.read(taken.text)
     assert [frame.function for frame in child.threads[0].frames] == ["child", "<module>"]
     assert [frame.function for frame in parent.threads[0].frames] == ["<module>"]
@@ -116,12 +124,12 @@ def test_a_stopped_process_and_a_fifo(start: Start, tmp_path: Path) -> None:
     text += "print('there', flush=True)\nos.read(fd, 1)\n"
     process = start(text)
     time.sleep(0.3)
-    found = explain.explain(View(stacks.read(take.take([process.pid], "n1", PY_SPY).text)))
+    found = explained([process.pid])
     assert (found.kind, found.blocked) == ("pipe", True)
     assert f"waits at a pipe or a FIFO on {tmp_path / 'fifo'}" in found.what
     os.kill(process.pid, 19)
     time.sleep(0.2)
-    found = explain.explain(View(stacks.read(take.take([process.pid], "n1", PY_SPY).text)))
+    found = explained([process.pid])
     assert (found.kind, found.inferred) == ("stopped", False)
     os.kill(process.pid, 18)
 
@@ -138,6 +146,14 @@ def test_words_of_a_command_that_look_like_secrets(start: Start) -> None:
         assert "--steps 7" in told
         assert "hunter" not in told
     assert "hunter" not in proc_facts.hide(" ".join(words))
+
+
+def test_a_secret_at_the_end_of_what_is_kept_of_a_command(start: Start, tmp_path: Path) -> None:
+    before = len(f"{sys.executable} {tmp_path}/program.py  http://me:hunt")
+    words = ["x" * (proc_facts.COMMAND_CHARS - before), "http://me:hunter27@h/"]
+    process = start("import time\nprint('there', flush=True)\ntime.sleep(60)\n", words=words)
+    told = proc_facts.command(process.pid)
+    assert (len(told), told[-7:]) == (proc_facts.COMMAND_CHARS, "me:***@")
 
 
 def test_a_node_with_more_processes_than_time(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +188,7 @@ asyncio.run(main())
 def test_the_coroutine_that_a_loop_waits_for(start: Start, py_spy: str) -> None:
     """Of nine tasks two wait for others; the one that waits for an event is named."""
     process = start(LOOP)
-    found = explain.explain(View(stacks.read(take.take([process.pid], "n1", py_spy).text)))
+    found = explained([process.pid], py_spy)
     assert found.frame is not None
     assert (found.kind, found.frame.function, found.frame.line) == ("event-loop", "ask", 3)
     assert process.poll() is None
@@ -185,13 +201,10 @@ def test_a_child_whose_queue_nobody_empties(start: Start) -> None:
     text += "    print('there', flush=True)\n    p.start()\n    p.join()\nmain()\n"
     process = start(text)
     time.sleep(1.0)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    taken = take.take([process.pid, *map(int, children)], "n1", PY_SPY)
-    found = explain.explain(View(stacks.read(taken.text)))
+    (child,) = children(process)
+    found = explained([process.pid, child])
     assert (found.kind, found.blocked) == ("queue", False)
-    assert (
-        f"pid {children[0]} on `n1` cannot end, since nobody empties its multiprocessing queue" in found.what
-    )
+    assert f"pid {child} on `n1` cannot end, since nobody empties its multiprocessing queue" in found.what
     assert f"while pid {process.pid} on `n1` waits for a process that it has started at main" in found.what
 
 
@@ -220,11 +233,10 @@ def test_who_only_accepts_is_the_other_end(start: Start) -> None:
     text += "print('there', flush=True)\nask() if os.fork() else serve()\n"
     process = start(text)
     time.sleep(0.5)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    taken = take.take([process.pid, *map(int, children)], "n1", PY_SPY)
-    found = explain.explain(View(stacks.read(taken.text)))
+    (child,) = children(process)
+    found = explained([process.pid, child])
     assert (found.kind, [one.pid for one in found.named]) == ("network", [process.pid])
-    assert f"; the other end is pid {children[0]} on `n1`, which waits for work at serve" in found.what
+    assert f"; the other end is pid {child} on `n1`, which waits for work at serve" in found.what
 
 
 def test_the_hook_has_the_grammar_of_old_pythons() -> None:
