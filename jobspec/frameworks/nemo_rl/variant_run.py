@@ -234,7 +234,7 @@ def _own(evidence: Evidence, variant: Variant, alone: bool) -> VariantRun:
     logs = [log for log in (attempt.logs if attempt else ()) if Path(log.path).stem == variant.name]
     if not logs and alone and attempt is not None:
         # The framework's own batch script chooses the names of its logs.
-        logs = [log for log in attempt.logs if log.path not in attempt.side_logs]
+        logs = list(attempt.own_logs)
     return VariantRun(variant, evidence, _read(evidence, logs), tuple(logs), _tables(evidence, variant))
 
 
