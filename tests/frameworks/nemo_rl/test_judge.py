@@ -233,6 +233,29 @@ def test_condition_is_evaluated_again(healthy: Path, metric: str, value: float) 
     assert "does not hold" in reason(verdict, CAPTURE)
 
 
+@pytest.mark.parametrize(
+    ("model", "metric", "value", "want"),
+    [
+        ("Qwen/Qwen3-8B", "train/probs_ratio_clamped_min", 0.4, Status.BLOCKED),
+        ("Qwen/Qwen3-8B", "train/probs_ratio_clamped_max", 2.0, Status.BLOCKED),
+        ("Qwen/Qwen3-8B", "train/probs_ratio_clamped_max", 12.2, Status.FAIL),  # ten times the limit
+        ("Qwen/Qwen3-8B", "train/token_mult_prob_error", 1.31, Status.FAIL),  # of any model
+        ("/models/Qwen2.5-0.5B", "train/probs_ratio_clamped_min", 0.4, Status.FAIL),  # the same, from a disk
+    ],
+)
+def test_condition_for_another_model_fails_no_run_that_nobody_named(
+    tmp_path: Path, model: str, metric: str, value: float, want: Status
+) -> None:
+    metrics = sample()
+    metrics[metric]["1"] = value
+    folder = write(tmp_path / "run", section("A").replace("Qwen/Qwen2.5-0.5B", model), metrics)
+    verdict = judged(folder)
+    assert status(verdict, CAPTURE) is want
+    assert ("name the variant" in reason(verdict, CAPTURE)) is (want is Status.BLOCKED)
+    named = judged(folder, "smoke", "colocated")
+    assert status(named, CAPTURE) is Status.FAIL
+
+
 def test_validation_is_no_train_step(tmp_path: Path) -> None:
     log = section("A").partition(STEPS)[0] + section("B").partition("Saving checkpoint")[0]
     verdict = judged(write(tmp_path / "run", log, {"validation/accuracy": {"2": 0.2}}))
@@ -313,6 +336,10 @@ def test_lora_with_a_complete_checkpoint_passes(healthy: Path) -> None:
     verdict = judged(healthy, "lora", "lora")
     assert (verdict.result, status(verdict, "Checkpoint")) == ("Pass", Status.PASS)
     assert "8798208 trainable parameters" in reason(verdict, REQUESTED)
+    claim = "GRPO of a LoRA adapter, and a complete checkpoint of its last step"
+    assert claim in reason(verdict, REQUESTED)
+    guessed = reason(judged(healthy, "lora"), REQUESTED)
+    assert "`lora`: the log holds what tells this variant" in guessed and claim not in guessed
 
 
 def test_adapter_without_parameters_fails(healthy: Path) -> None:
