@@ -457,6 +457,32 @@ def test_the_variant_that_the_files_show_is_found(healthy: Path) -> None:
     assert judged(healthy, "refit").result == "Blocked"
 
 
+CONFIG = "{{'policy': {{'model_name': '/models/llama-sft', 'megatron_cfg': {{'enabled': True}}}}, {}}}\n"
+DPO = CONFIG.format("'dpo': {'sft_loss_weight': 0, 'sft_average_log_probs': False}")
+FILE = "Loaded configuration from: /x/configs/{}\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "variant"),
+    [
+        (DPO, "dpo-lora"),  # NeMo-RL's own configuration of DPO has these keys
+        (CONFIG.format("'sft': {'max_num_steps': 20}"), "sft-lora"),
+        (FILE.format("dpo.yaml"), "dpo-lora"),
+        (FILE.format("sft_openmathinstruct2.yaml"), "sft-lora"),
+        ("Overrides: ['policy.model_name=/models/llama-sft', '++dpo.max_num_steps=2']\n", "dpo-lora"),
+        (FILE.format("sft/rm.yaml"), "lora"),  # the level's first one: nothing tells
+        (CONFIG.format("'grpo': {}"), "lora"),
+    ],
+)
+def test_trainer_that_prints_no_start_is_told_by_its_configuration(
+    tmp_path: Path, said: str, variant: str
+) -> None:
+    folder = write(
+        tmp_path / "run", f"{said}{WORKER}Model, optimizer, and learning rate scheduler built\n{PEFT}"
+    )
+    assert f"`{variant}`: " in reason(judged(folder, "lora"), REQUESTED)
+
+
 def test_traced_command_is_no_applied_override(healthy: Path) -> None:
     """ray.sub traces what it was asked to run; whether it reached the trainer is another thing."""
     traced = (
