@@ -201,6 +201,12 @@ class Attempt:
         return frozenset({*named, *beside})
 
     @property
+    def own_logs(self) -> tuple[LogFile, ...]:
+        """Logs that tell of the driver: not those of `side_logs`."""
+        beside = self.side_logs
+        return tuple(log for log in self.logs if log.path not in beside)
+
+    @property
     def own_matches(self) -> tuple[Match, ...]:
         """Matches that tell of the driver: not those of `side_logs`, nor a service's lines in the job's log.
 

@@ -88,9 +88,7 @@ def missing_steps(evidence: Evidence, steps: int) -> Deliverable | None:
     planned, last = _steps(evidence, steps)
     if last >= planned:
         return None
-    reason = (
-        f"not shown: {last:g} of {planned} announced steps are logged, and no exit code is among the files"
-    )
+    reason = f"not shown: {last:g} of {planned} announced steps are logged, and no log states an exit code"
     return Deliverable(RUN, Status.BLOCKED, reason=reason)
 
 

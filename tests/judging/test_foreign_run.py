@@ -205,6 +205,11 @@ def test_stated_exit_code_counts(tmp_path: Path, code: int, result: Result) -> N
     verdict = judge(tmp_path)
     assert verdict.result is result
     assert "no log states the exit code of the run" not in verdict.limitations
+    run = verdict.deliverable("Run")
+    assert run is not None
+    assert run.reason == (
+        f"the run ended with exit code {code}" if code else "exit code 0, which alone proves nothing"
+    )
 
 
 def test_job_that_ended_last_decides(tmp_path: Path) -> None:
@@ -226,9 +231,12 @@ def test_exit_code_zero_alone_proves_nothing(tmp_path: Path) -> None:
 def test_task_that_failed_counts_where_nothing_is_proved(tmp_path: Path) -> None:
     line = "srun: error: n2: task 3: Exited with exit code 9\n"
     (tmp_path / "slurm-1.out").write_text(line)
-    assert "exit code 9" in judge(tmp_path).reason
+    assert "a task of the run ended with exit code 9" in judge(tmp_path).reason
     metrics(tmp_path)  # a worker that is ended after the driver leaves such a line, too
-    assert judge(tmp_path).result is Result.PASS
+    verdict = judge(tmp_path)
+    assert verdict.result is Result.PASS
+    run = verdict.deliverable("Run")
+    assert run is not None and run.reason == "no log states its exit code"
 
 
 ROOT = "/src/Megatron-Bridge"
@@ -294,6 +302,17 @@ def test_endless_line_is_searched_around_what_was_found(tmp_path: Path) -> None:
     assert scan_facts([(tmp_path / "a.log", "a.log")]).sizes == {"nodes": 4}
 
 
+PROBES = (
+    "python3 -c 'import torch'",
+    "HF_HOME=/h python -u -c 'import vllm'",
+    "python3.11 -m pip list",
+    "python -m pytest tests",
+    "uv run pytest tests/unit",
+    "uv run pip install trl",
+    "python3 -m venv /tmp/v",
+)
+
+
 @pytest.mark.parametrize(
     ("line", "model", "command"),
     [
@@ -303,6 +322,8 @@ def test_endless_line_is_searched_around_what_was_found(tmp_path: Path) -> None:
          "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=/m a=1"),
         ("++ uv run coverage run examples/run_grpo.py", "", "uv run coverage run examples/run_grpo.py"),
         ("+ echo MODEL_PATH=$HOME", "", ""),
+        *((f"+ {probe}\n+ torchrun train.py", "", "torchrun train.py") for probe in PROBES),
+        ("+ python3 -u -m trainer --config c.yaml", "", "python3 -u -m trainer --config c.yaml"),
     ],
 )  # fmt: skip
 def test_model_and_command_are_what_a_log_names(tmp_path: Path, line: str, model: str, command: str) -> None:
@@ -345,6 +366,17 @@ def test_short_form_of_a_foreign_run(folder: Path) -> None:
     text = render_report(verdict, evidence, "summary")
     assert "Command: not known: no file of the run says so" in text
     assert "Requested coverage: Level 0 (smoke), no variants" in text
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [("", "size not known"), ("nnodes=2", "2 nodes, GPUs not known"),
+     ("nnodes=2 n_gpus_per_node=8", "2 nodes, 8 GPUs each")],
+)  # fmt: skip
+def test_size_of_a_foreign_run_is_what_its_files_say(folder: Path, line: str, said: str) -> None:
+    (folder / "run.log").write_text(f"{line}\n")
+    evidence, verdict = judge_files(folder, expected(Framework(), "smoke", (), 3, (), "", ()))
+    assert f", {said}\n" in render_report(verdict, evidence, "text")
 
 
 @pytest.mark.parametrize("fmt", ["text", "summary", "md", "json", "html", "junit"])

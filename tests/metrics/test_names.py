@@ -12,7 +12,7 @@ from jobspec.cli.live.metrics import ProgressReader
 from jobspec.evidence.read import read_evidence
 from jobspec.judging.judge import judge
 from jobspec.metrics import Row, Table
-from jobspec.metrics.names import FIGURES, GRAD_NORM, LIKELY, REWARD, find_metric
+from jobspec.metrics.names import FIGURES, GRAD_NORM, LIKELY, REWARD, find_metric, logged_name
 from jobspec.metrics.training_health import troubles
 from jobspec.runs.paths import RunPaths
 from tests.kits.verdict_kit import PLAN, StandInFramework, passing_run
@@ -56,6 +56,20 @@ def test_own_name_comes_first_where_it_is_logged(
     keys: dict[str, str], logged: list[str], metric: str
 ) -> None:
     assert find_metric(GRAD_NORM, keys, logged) == metric
+
+
+@pytest.mark.parametrize(
+    ("logged", "metric"),
+    [
+        (["rollout/raw_reward", "eval/raw_reward"], "rollout/raw_reward"),
+        (["eval/raw_reward"], ""),
+        (["math/val-core/raw_reward"], ""),
+        (["evaluator/raw_reward"], "evaluator/raw_reward"),
+        (["a/raw_reward", "b/raw_reward"], ""),
+    ],
+)
+def test_asked_name_is_never_one_of_held_out_data(logged: list[str], metric: str) -> None:
+    assert logged_name("raw_reward", logged) == metric
 
 
 def test_report_shows_a_likely_name_where_the_own_one_is_not_logged(tmp_path: Path) -> None:

@@ -213,3 +213,13 @@ def test_words_within_a_path_ask_for_no_step(file: str, words: str, compares: bo
     (match,) = scan_lines(REFIT.format(file=file, words=words).splitlines())
     assert match.signature == "provider.weight-sync"
     assert match.fix.startswith("compare the two shapes") == compares
+
+
+@pytest.mark.parametrize(
+    ("host", "fetches"),
+    [("github.com", True), ("my-gitlab.corp.example", True), ("altssh.bitbucket.org", True),
+     ("gpu-a04", False), ("digits-01", False)],
+)  # fmt: skip
+def test_ssh_to_a_server_of_git_is_no_launch_of_ranks(host: str, fetches: bool) -> None:
+    (match,) = scan_lines([f"ssh: connect to host {host} port 22: Connection timed out"])
+    assert match.fix.startswith("fetch by https") is fetches

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from jobspec.frameworks.nemo_rl.printed_config import MODEL
+from jobspec.frameworks.nemo_rl.recipes import plain
 from jobspec.frameworks.nemo_rl.variant import MetricCheck
 from jobspec.frameworks.nemo_rl.variant_run import LOSS, VariantRun
 from jobspec.frameworks.shared.answer import Answer
@@ -23,9 +24,9 @@ from jobspec.metrics.finite import all_finite, first_not_finite
 from jobspec.runtime.base.requirement import OPERATORS
 from jobspec.verdict import EvidenceItem, Status
 
-# The guide's steps where the generator's log-probabilities differ from the trainer's.
 FAR = 10.0  # times the limit
 PROB_ERROR = "train/token_mult_prob_error"
+# The guide's steps where the generator's log-probabilities differ from the trainer's.
 ISOLATE = (
     "run again with `policy.megatron_cfg.sequence_parallel=false`, then `apply_rope_fusion=false`, shorter "
     "sequences, and vLLM as the generator; then the Bridge's parity tests of logits, import and export"
@@ -113,11 +114,11 @@ def _for_another_model(run: VariantRun, outcome: Outcome) -> str:
 
     A value far beyond the limit fails any model's run.
     """
-    check, trained = (
-        outcome.check,
-        next(iter(run.values(MODEL)), run.evidence.plan.expect.options.get("model")),
-    )
-    if not run.guessed or check.metric == PROB_ERROR or not trained or trained == run.variant.model:
+    check = outcome.check
+    trained = next(iter(run.values(MODEL)), run.evidence.plan.expect.options.get("model"))
+    if not run.guessed or check.metric == PROB_ERROR or not trained:
+        return ""
+    if plain(str(trained)) == plain(run.variant.model):
         return ""
     if outcome.row is not None and check.op in ("<", "<=") and not outcome.row.value <= FAR * check.limit:
         return ""

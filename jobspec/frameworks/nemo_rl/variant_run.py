@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from jobspec.frameworks.nemo_rl.levels import VARIANTS
@@ -221,11 +221,14 @@ def shows(variant: Variant, lines: Lines) -> bool:
 
 
 def _configured_for(trainer: str, lines: Lines) -> bool:
-    """Whether the configuration is one for this trainer, by its file's name, its section or an override."""
-    words = re.compile(rf"(?<![a-z]){trainer}(?![a-z])", re.IGNORECASE)
-    texts = [line.item.text for name in ("launch", "overrides") for line in lines.get(name, ())]
-    texts += [group for line in lines.get("configuration", ()) for group in line.groups]
-    return any(words.search(text) for text in texts)
+    """Whether the configuration is one for this trainer, by its section, an override or its file's name.
+
+    Other words say nothing: DPO's section has `sft_loss_weight`, and its model may be called so.
+    """
+    if any(key.startswith(f"{trainer}.") for key in read_settings(lines)):
+        return True
+    word = re.compile(rf"(?<![a-z]){trainer}(?![a-z])", re.IGNORECASE)
+    return any(word.search(PurePath(line.item.text).name) for line in lines.get("launch", ()))
 
 
 def _own(evidence: Evidence, variant: Variant, alone: bool) -> VariantRun:
@@ -234,7 +237,7 @@ def _own(evidence: Evidence, variant: Variant, alone: bool) -> VariantRun:
     logs = [log for log in (attempt.logs if attempt else ()) if Path(log.path).stem == variant.name]
     if not logs and alone and attempt is not None:
         # The framework's own batch script chooses the names of its logs.
-        logs = [log for log in attempt.logs if log.path not in attempt.side_logs]
+        logs = list(attempt.own_logs)
     return VariantRun(variant, evidence, _read(evidence, logs), tuple(logs), _tables(evidence, variant))
 
 

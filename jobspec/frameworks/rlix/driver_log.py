@@ -148,7 +148,7 @@ def see(evidence: Evidence) -> Seen:
     workers = [log for log in attempt.logs if OF_WORKER.search(log.path)]
     driver = attempt.log(RUN)
     if evidence.foreign:
-        logs = [log for log in attempt.logs if log not in workers and log.path not in attempt.side_logs]
+        logs = [log for log in attempt.own_logs if log not in workers]
     else:
         logs = [driver] if driver is not None else []
     for log in logs:

@@ -105,9 +105,7 @@ def plan(context: Context) -> FrameworkPlan:
 
 def judge(evidence: Evidence) -> Iterator[Deliverable]:
     found = {gate.name: _Seen() for gate in GATES}
-    logs = evidence.last.logs if evidence.last else ()
-    beside = evidence.last.side_logs if evidence.last else ()
-    for log in (log for log in logs if log.path not in beside):
+    for log in evidence.last.own_logs if evidence.last else ():
         _read(evidence.root / log.path, log.path, found)
     for gate in GATES:
         yield _judged(gate, found[gate.name], missing_status(evidence))

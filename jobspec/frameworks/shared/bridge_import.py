@@ -35,11 +35,8 @@ def judge_import(evidence: Evidence, framework: str, named: str = "", probe: str
     """
     proof = next((item for item in evidence.plan.proofs if item.module == BRIDGE), None)
     root = proof.root if proof else named
-    logs = evidence.last.logs if evidence.last else ()
-    tests = evidence.last.side_logs if evidence.last else ()
-    shown = read_imports(
-        [(Path(evidence.root, log.path), log.path) for log in logs if log.path not in tests], (BRIDGE, CORE)
-    )
+    logs = evidence.last.own_logs if evidence.last else ()
+    shown = read_imports([(Path(evidence.root, log.path), log.path) for log in logs], (BRIDGE, CORE))
     recorded = _recorded(evidence)
     lines = [*recorded, *shown[BRIDGE]]
     workers = [line for line in shown[BRIDGE] if line.worker or (probe and probe in line.item.file)]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from jobspec.evidence.deliverables import not_found
 from jobspec.evidence.lost_answers import most
 from jobspec.frameworks.shared.answer import unseen
-from jobspec.metrics import Row
 from jobspec.metrics.finite import all_finite, first_not_finite
 from jobspec.metrics.learning_signal import MIN_POINTS, Direction, Signal, assess
 from jobspec.metrics.several_runs import MAX_SOURCES, differ

@@ -176,8 +176,7 @@ def packages(evidence: Evidence) -> list[tuple[re.Match[str], EvidenceItem]]:
 
 def _logs_in_order(evidence: Evidence) -> list[LogFile]:
     """Logs of the commands, in the order of the commands; all logs when no command has its own."""
-    beside = evidence.last.side_logs if evidence.last else ()
-    logs = [log for log in (evidence.last.logs if evidence.last else ()) if log.path not in beside]
+    logs = list(evidence.last.own_logs if evidence.last else ())
     order = {command.name: place for place, command in enumerate(evidence.plan.commands)}
     command_logs = [log for log in logs if PurePath(log.path).stem in order]
     return sorted(command_logs, key=lambda log: order[PurePath(log.path).stem]) or logs

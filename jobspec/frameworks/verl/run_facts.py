@@ -128,7 +128,7 @@ def see(evidence: Evidence) -> Seen:
     attempt = evidence.last
     if attempt is None:
         return Seen(evidence, ())
-    names = [log.path for log in attempt.logs if log.path not in attempt.side_logs]
+    names = [log.path for log in attempt.own_logs]
     logs = read_logs(evidence.root, names)
     # What the console of others' runs printed is among their metrics already.
     if not evidence.foreign and not evidence.metrics.series(STEP):

@@ -233,6 +233,29 @@ def test_condition_is_evaluated_again(healthy: Path, metric: str, value: float) 
     assert "does not hold" in reason(verdict, CAPTURE)
 
 
+@pytest.mark.parametrize(
+    ("model", "metric", "value", "want"),
+    [
+        ("Qwen/Qwen3-8B", "train/probs_ratio_clamped_min", 0.4, Status.BLOCKED),
+        ("Qwen/Qwen3-8B", "train/probs_ratio_clamped_max", 2.0, Status.BLOCKED),
+        ("Qwen/Qwen3-8B", "train/probs_ratio_clamped_max", 12.2, Status.FAIL),  # ten times the limit
+        ("Qwen/Qwen3-8B", "train/token_mult_prob_error", 1.31, Status.FAIL),  # of any model
+        ("/models/Qwen2.5-0.5B", "train/probs_ratio_clamped_min", 0.4, Status.FAIL),  # the same, from a disk
+    ],
+)
+def test_condition_for_another_model_fails_no_run_that_nobody_named(
+    tmp_path: Path, model: str, metric: str, value: float, want: Status
+) -> None:
+    metrics = sample()
+    metrics[metric]["1"] = value
+    folder = write(tmp_path / "run", section("A").replace("Qwen/Qwen2.5-0.5B", model), metrics)
+    verdict = judged(folder)
+    assert status(verdict, CAPTURE) is want
+    assert ("name the variant" in reason(verdict, CAPTURE)) is (want is Status.BLOCKED)
+    named = judged(folder, "smoke", "colocated")
+    assert status(named, CAPTURE) is Status.FAIL
+
+
 def test_validation_is_no_train_step(tmp_path: Path) -> None:
     log = section("A").partition(STEPS)[0] + section("B").partition("Saving checkpoint")[0]
     verdict = judged(write(tmp_path / "run", log, {"validation/accuracy": {"2": 0.2}}))
@@ -313,6 +336,10 @@ def test_lora_with_a_complete_checkpoint_passes(healthy: Path) -> None:
     verdict = judged(healthy, "lora", "lora")
     assert (verdict.result, status(verdict, "Checkpoint")) == ("Pass", Status.PASS)
     assert "8798208 trainable parameters" in reason(verdict, REQUESTED)
+    claim = "GRPO of a LoRA adapter, and a complete checkpoint of its last step"
+    assert claim in reason(verdict, REQUESTED)
+    guessed = reason(judged(healthy, "lora"), REQUESTED)
+    assert "`lora`: the log holds what tells this variant" in guessed and claim not in guessed
 
 
 def test_adapter_without_parameters_fails(healthy: Path) -> None:
@@ -428,6 +455,32 @@ def test_the_variant_that_the_files_show_is_found(healthy: Path) -> None:
     assert verdict.result == "Pass", verdict.reason
     write(healthy, section("A"))
     assert judged(healthy, "refit").result == "Blocked"
+
+
+CONFIG = "{{'policy': {{'model_name': '/models/llama-sft', 'megatron_cfg': {{'enabled': True}}}}, {}}}\n"
+DPO = CONFIG.format("'dpo': {'sft_loss_weight': 0, 'sft_average_log_probs': False}")
+FILE = "Loaded configuration from: /x/configs/{}\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "variant"),
+    [
+        (DPO, "dpo-lora"),  # NeMo-RL's own configuration of DPO has these keys
+        (CONFIG.format("'sft': {'max_num_steps': 20}"), "sft-lora"),
+        (FILE.format("dpo.yaml"), "dpo-lora"),
+        (FILE.format("sft_openmathinstruct2.yaml"), "sft-lora"),
+        ("Overrides: ['policy.model_name=/models/llama-sft', '++dpo.max_num_steps=2']\n", "dpo-lora"),
+        (FILE.format("sft/rm.yaml"), "lora"),  # the level's first one: nothing tells
+        (CONFIG.format("'grpo': {}"), "lora"),
+    ],
+)
+def test_trainer_that_prints_no_start_is_told_by_its_configuration(
+    tmp_path: Path, said: str, variant: str
+) -> None:
+    folder = write(
+        tmp_path / "run", f"{said}{WORKER}Model, optimizer, and learning rate scheduler built\n{PEFT}"
+    )
+    assert f"`{variant}`: " in reason(judged(folder, "lora"), REQUESTED)
 
 
 def test_traced_command_is_no_applied_override(healthy: Path) -> None:

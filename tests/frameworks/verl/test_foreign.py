@@ -214,6 +214,30 @@ def test_configuration_outweighs_the_script_s_trace(tmp_path: Path) -> None:
     assert status(judge(tmp_path, "fsdp"), VARIANTS)[0] is Status.FAIL
 
 
+@pytest.mark.parametrize(
+    ("counts", "sizes", "limit"),
+    [
+        ((2_377_728,), {}, "a model of at most 2.4 million parameters: the mechanics alone are shown"),
+        ((1_100_000, 1_377_728), {"tensor_model": 4, "pipeline_model": 2}, "a model of at most 11.0 million"),
+        ((1_377_728,), {"tensor_model": 8, "expert_model": 16}, ""),  # up to 176 million
+        ((494_032_768,), {}, ""),
+    ],
+)
+def test_model_made_for_a_test_shows_mechanics_alone(
+    tmp_path: Path, counts: tuple[int, ...], sizes: dict[str, int], limit: str
+) -> None:
+    """Megatron begins its line with a space; Ray's prefix stands before it."""
+    ranks = "".join(
+        "(WorkerDict pid=2)  > number of parameters on (tensor, pipeline) model parallel rank "
+        f"({rank}, 0): {count}\n"
+        for rank, count in enumerate(counts)
+    )
+    changes = {f"{SIZE}{name}_parallel_size": size for name, size in sizes.items()}
+    (tmp_path / "x.log").write_text(log(configuration(**changes), 1) + ranks)
+    said = [item for item in judge(tmp_path).limitations if "mechanics alone" in item]
+    assert [item[: len(limit)] for item in said] == ([limit] if limit else [])
+
+
 # -- resume ------------------------------------------------------------------------------------------
 
 

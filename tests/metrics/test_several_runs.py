@@ -1,0 +1,30 @@
+"""Files of one folder that are of several runs."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from jobspec.metrics.several_runs import differ
+
+NAN, INF = math.nan, math.inf
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "unlike"),
+    [
+        ([1, 2, 3, 4, NAN, NAN], [1, 2, 3, 4, NAN, NAN], False),
+        ([NAN] * 6, [NAN] * 6, False),
+        ([NAN] * 6, [1, 2, 3, 4, 5, 6], True),
+        ([1, 2, NAN, NAN, NAN, NAN], [1, 2, 3, 4, 5, 6], True),
+        ([INF] * 6, [INF] * 6, False),
+        ([INF] * 6, [-INF] * 6, True),
+        ([1.0] * 6, [1.005] * 6, False),
+        ([1.0] * 6, [1.02] * 6, True),
+    ],
+)
+def test_same_values_are_no_other_run_though_they_are_no_numbers(
+    one: list[float], other: list[float], unlike: bool
+) -> None:
+    assert differ(dict(enumerate(one)), dict(enumerate(other))) is unlike
