@@ -49,8 +49,12 @@ def _item(resolved: Resolved) -> ImageItem:
         what = f"the site profile `{plan.cluster}` has no image cache"
         fix = "set `container.image_cache` in it to a folder that all nodes see"
         raise fail("stage.image-cache", what, fix=fix)
-    what, why = f"`{container.image}` is no image of a registry", "a file or a folder is used where it lies"
-    fix = "nothing is to be done; an image to import is named like `registry.example#rl/trainer:1.0`"
+    what = f"`{container.image}` is no image of a registry that can be imported"
+    why, fix = "its name has a user, or is of another kind than Docker's", "name it"
+    if container.image.startswith("/"):
+        why = "a file or a folder is used where it lies"
+        fix = "nothing is to be done; an image to import is named"
+    fix += " like `registry.example#rl/trainer:1.0`"
     raise fail("stage.image-kind", what, why, fix, path="container.image")
 
 

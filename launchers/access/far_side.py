@@ -51,7 +51,7 @@ MODULES = (
         "planning/registry",
     ),
     *("runtime/__init__", "runtime/base/__init__"),
-    *("runtime/base/procs", "runtime/base/safe_write", "runtime/base/signals"),
+    *("runtime/base/full_disk", "runtime/base/procs", "runtime/base/safe_write", "runtime/base/signals"),
     *("runtime/staging/__init__", "runtime/staging/hfcache", "runtime/staging/hashing"),
     *("runtime/base/node_lock", "runtime/staging/image_cache", "runtime/staging/image_import"),
     "runtime/staging/listing_checks",

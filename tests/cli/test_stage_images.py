@@ -196,7 +196,8 @@ def test_digest_in_the_spec_is_cached_too(site: Site) -> None:
     [
         ({"image_cache": None}, "IMAGE", "stage.image-cache", "set `container.image_cache`"),
         ({"runtime": "podman"}, "IMAGE", "stage.image-runtime", "use pyxis or apptainer"),
-        ({}, "/images/rl.sqsh", "stage.image-kind", "is no image of a registry"),
+        ({}, "/images/rl.sqsh", "stage.image-kind", "a file or a folder is used where it lies"),
+        ({}, "alice@IMAGE", "stage.image-kind", "its name has a user"),
         ({"runtime": "none"}, None, "stage.no-image", "set `container.image`"),
     ],
 )
