@@ -191,6 +191,12 @@ def test_digest_in_the_spec_is_cached_too(site: Site) -> None:
     assert site.rules() == []
 
 
+def test_image_has_no_mirror(site: Site) -> None:
+    done = site.cli("stage", "--images", "--from", "/mirror")
+    assert done.code == 2
+    assert "--from: not allowed with argument --images" in done.err
+
+
 @pytest.mark.parametrize(
     ("container", "image", "rule", "words"),
     [
