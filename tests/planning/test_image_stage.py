@@ -135,7 +135,6 @@ def test_image_of_several_architectures_is_named_by_the_digest_of_all(
     assert is_whole(Path(image.file)) and moved_tag(image) == []
 
 
-@NEEDS_ROOT
 def test_image_of_a_user_with_a_strict_umask_can_be_read_by_all(
     registry: Registry, tmp_path: Path, pyxis: None
 ) -> None:
