@@ -98,7 +98,7 @@ class LoginShell(ABC):
     where: str
 
     @abstractmethod
-    def _shell(self, text: bytes, marker: bytes, timeout_s: float) -> tuple[int | None, bytes, bytes]:
+    def _shell(self, text: bytes, marker: bytes, timeout_s: float) -> tuple[int | None, bytearray, bytearray]:
         """What `bash -l -s` with the input `text` answers: its exit code and both streams.
 
         The code is None when it was given up, at the deadline or because of `too_much`.
@@ -120,10 +120,10 @@ class LoginShell(ABC):
         _, begun, printed = out.decode("utf-8", "replace").partition(f"{marker}\n")
         if code == 127 and begun:
             raise missing_program(argv[0], self.where)
-        timed_out = code is None
-        return Completed(
-            tuple(argv), 124 if code is None else code, printed, err.decode("utf-8", "replace"), timed_out
-        )
+        said = err.decode("utf-8", "replace")
+        if code is None:
+            return Completed(tuple(argv), 124, printed, said, timed_out=True)
+        return Completed(tuple(argv), code, printed, said)
 
 
 def too_much(out: Sized, err: Sized) -> bool:

@@ -49,7 +49,7 @@ class MasterClient(Transfers):
     def reach(self) -> None:
         self._session_options()
 
-    def _shell(self, text: bytes, marker: bytes, timeout_s: float) -> tuple[int | None, bytes, bytes]:
+    def _shell(self, text: bytes, marker: bytes, timeout_s: float) -> tuple[int | None, bytearray, bytearray]:
         words = [openssh(), *self._session_options(), "-T", "--", self._target, "bash -l -s"]
         with subprocess.Popen(
             words,
@@ -165,7 +165,7 @@ class _Pipe(socket.socket):
         return bool(select.select([self], [], [], 0)[0])
 
 
-def _talk(child: subprocess.Popen[bytes], text: bytes, end: float) -> tuple[int | None, bytes, bytes]:
+def _talk(child: subprocess.Popen[bytes], text: bytes, end: float) -> tuple[int | None, bytearray, bytearray]:
     """`communicate` that gives up at `end`, or when it is `too_much`; the code is None then."""
     assert child.stdin and child.stdout and child.stderr
     out, err, left = bytearray(), bytearray(), memoryview(text)
@@ -184,10 +184,11 @@ def _talk(child: subprocess.Popen[bytes], text: bytes, end: float) -> tuple[int 
                     key.data.extend(block)
                 else:
                     ready.unregister(key.fileobj)
-        ended = not ready.get_map()
+        if ready.get_map():
+            return None, out, err
     with contextlib.suppress(subprocess.TimeoutExpired):
-        return child.wait(end - time.monotonic()) if ended else None, bytes(out), bytes(err)
-    return None, bytes(out), bytes(err)
+        return child.wait(end - time.monotonic()), out, err
+    return None, out, err
 
 
 def _written(fd: int, text: memoryview) -> memoryview:

@@ -40,7 +40,7 @@ class SshClient(Transfers):
     def reach(self) -> None:
         self._connect()
 
-    def _shell(self, text: bytes, marker: bytes, timeout_s: float) -> tuple[int | None, bytes, bytes]:
+    def _shell(self, text: bytes, marker: bytes, timeout_s: float) -> tuple[int | None, bytearray, bytearray]:
         with self._connected():
             channel = self._transport().open_session(timeout=CONNECT_TIMEOUT_S)
             channel.settimeout(1.0)
@@ -198,7 +198,7 @@ def _refused(host: str, problem: Exception) -> JobspecError:
     )
 
 
-def _drain(channel: paramiko.Channel, deadline: float) -> tuple[int | None, bytes, bytes]:
+def _drain(channel: paramiko.Channel, deadline: float) -> tuple[int | None, bytearray, bytearray]:
     """Read both streams to their end; exit code None when the deadline came first, or it is `too_much`.
 
     Both are read in turns: a command that fills one buffer while we wait on the other would hang.
@@ -224,4 +224,4 @@ def _drain(channel: paramiko.Channel, deadline: float) -> tuple[int | None, byte
         if not (channel.recv_ready() or channel.recv_stderr_ready()):
             channel.status_event.wait(0.02)
     channel.close()
-    return code, bytes(out), bytes(err)
+    return code, out, err
