@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from jobspec.cli import output
-from jobspec.finding import fail
+from jobspec.finding import fail, visible
 from jobspec.planning.image_stage import ImageItem, bring_image, bring_image_at, image_item
 from jobspec.runtime.staging import image_import
 
@@ -31,7 +31,7 @@ def stage_images(args: argparse.Namespace, resolved: Resolved) -> int:
     elif image is None:
         print(f"{item.reference}: MISSING in {item.folder}")
     else:
-        print(f"{item.reference}: {image.file}, {output.size(image.bytes)}, {image.digest}")
+        print(visible(f"{item.reference}: {image.file}, {output.size(image.bytes)}, {image.digest}"))
     return 0 if image else 1
 
 
@@ -49,8 +49,12 @@ def _item(resolved: Resolved) -> ImageItem:
         what = f"the site profile `{plan.cluster}` has no image cache"
         fix = "set `container.image_cache` in it to a folder that all nodes see"
         raise fail("stage.image-cache", what, fix=fix)
-    what, why = f"`{container.image}` is no image of a registry", "a file or a folder is used where it lies"
-    fix = "nothing is to be done; an image to import is named like `registry.example#rl/trainer:1.0`"
+    what = f"`{container.image}` is no image of a registry that can be imported"
+    why, fix = "its name has a user, or is of another kind than Docker's", "name it"
+    if container.image.startswith("/"):
+        why = "a file or a folder is used where it lies"
+        fix = "nothing is to be done; an image to import is named"
+    fix += " like `registry.example#rl/trainer:1.0`"
     raise fail("stage.image-kind", what, why, fix, path="container.image")
 
 
@@ -69,16 +73,15 @@ def _bring(args: argparse.Namespace, resolved: Resolved, item: ImageItem) -> Bro
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    """On the terminal: other users and a login node have a part in it."""
+    print(visible(text), file=sys.stderr, flush=True)
 
 
 def _say_how(item: ImageItem, brought: Brought) -> None:
     output.print_findings(brought.findings)
     if brought.before:
-        print(
-            f"`{item.reference}` was {brought.before} and is {brought.image.digest} now; both files are kept",
-            file=sys.stderr,
-        )
+        digest = brought.image.digest
+        _say(f"`{item.reference}` was {brought.before} and is {digest} now; both files are kept")
 
 
 def _as_json(item: ImageItem, image: CachedImage | None) -> dict[str, object]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -16,6 +15,8 @@ from dataclasses import dataclass, replace
 from email.message import Message
 from http.client import HTTPException
 from urllib.parse import urlencode, urlsplit
+
+from jobspec.runtime.base.in_time import in_time
 
 DEADLINE_S = 5.0
 MAX_TOKEN_BYTES = 1024**2
@@ -83,24 +84,14 @@ def parse_reference(image: str, registry: str) -> Tag | None:
 
 def tag_digest(tag: Tag, deadline_s: float = DEADLINE_S) -> tuple[str, str]:
     """The digest that the registry gives for a tag now, or an empty string and why it is not known."""
-    answer = ["", f"`{tag.host}` did not answer within {deadline_s:g} s"]
-
-    def ask() -> None:
-        try:
-            answer[:] = [_ask(tag, time.monotonic() + deadline_s), ""]
-        except _UnknownError as problem:
-            answer[1] = str(problem)
-        except (OSError, HTTPException, ValueError) as problem:
-            why = getattr(problem, "reason", None) or problem
-            if not isinstance(why, TimeoutError):
-                answer[1] = f"`{tag.host}` cannot be asked: {why}"
-
-    # A thread of its own, since a name look-up knows no deadline.
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(deadline_s)
-    digest, why = answer
-    return digest, why
+    late = _UnknownError(f"`{tag.host}` did not answer within {deadline_s:g} s")
+    try:
+        return in_time(deadline_s, lambda: _ask(tag, time.monotonic() + deadline_s), late), ""
+    except _UnknownError as problem:
+        return "", str(problem)
+    except (OSError, HTTPException, ValueError) as problem:
+        why = getattr(problem, "reason", None) or problem
+        return "", str(late) if isinstance(why, TimeoutError) else f"`{tag.host}` cannot be asked: {why}"
 
 
 def place_of(tag: Tag) -> tuple[str, str]:
@@ -152,7 +143,7 @@ def _token(tag: Tag, challenge: str, end: float) -> str:
     try:
         given = json.loads(body)
         token = given.get("token") or given["access_token"]
-    except (ValueError, KeyError, AttributeError):
+    except (ValueError, KeyError, AttributeError, RecursionError):
         token = None
     if not isinstance(token, str) or not token.isprintable():
         raise _UnknownError(f"`{place.hostname}` gives no token for `{tag.name}`")

@@ -7,9 +7,11 @@ argument list that `ps` shows to everybody.
 
 from __future__ import annotations
 
+import secrets as secrets_module
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +19,8 @@ from typing import Protocol
 from jobspec.finding import JobspecError, fail
 
 DEFAULT_TIMEOUT_S = 30.0
+# Of one command, both streams together: sources of several checkouts, packed, are the largest.
+MAX_ANSWER_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -88,17 +92,52 @@ def openssh() -> str:
     return ssh
 
 
-def ended(argv: Sequence[str], code: int | None, out: str, err: str, marker: str, where: str) -> Completed:
-    """A command of `shell_text`, by what its shell printed; code None when it was given up.
+class LoginShell(ABC):
+    """How a client over SSH runs a command: a login shell gets it as its input."""
 
-    Raises: JobspecError when the program does not exist.
-    """
-    printed = out.partition(marker + "\n")[2]
-    if code == 127 and marker in out:
-        raise missing_program(argv[0], where)
-    if code is None:
-        return Completed(tuple(argv), 124, printed, err, timed_out=True)
-    return Completed(tuple(argv), code, printed, err)
+    where: str
+
+    @abstractmethod
+    def _shell(self, text: bytes, marker: bytes, timeout_s: float) -> tuple[int | None, bytearray, bytearray]:
+        """What `bash -l -s` with the input `text` answers: its exit code and both streams.
+
+        The code is None when it was given up, at the deadline or because of `too_much`.
+        Raises: JobspecError when the login node cannot be reached.
+        """
+
+    def run(
+        self,
+        argv: Sequence[str],
+        secrets: Mapping[str, str] | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        stdin: str = "",
+    ) -> Completed:
+        marker = f"jobspec-{secrets_module.token_hex(8)}"
+        text = shell_text(argv, secrets or {}, marker, stdin)
+        code, out, err = self._shell(text.encode(), marker.encode(), timeout_s)
+        if too_much(out, err):
+            raise _no_answer(argv[0], self.where)
+        _, begun, printed = out.decode("utf-8", "replace").partition(f"{marker}\n")
+        if code == 127 and begun:
+            raise missing_program(argv[0], self.where)
+        said = err.decode("utf-8", "replace")
+        if code is None:
+            return Completed(tuple(argv), 124, printed, said, timed_out=True)
+        return Completed(tuple(argv), code, printed, said)
+
+
+def too_much(out: Sized, err: Sized) -> bool:
+    """Whether both streams of a command together are more than anybody needs."""
+    return len(out) + len(err) >= MAX_ANSWER_BYTES
+
+
+def _no_answer(program: str, where: str) -> JobspecError:
+    return fail(
+        "launch.remote-failed",
+        f"`{program}` printed more than {MAX_ANSWER_BYTES >> 20} MiB on `{where}`, and was given up",
+        why="what a login shell's profile prints counts, too",
+        fix=f"see what `ssh {where} bash -l -c true` prints, and silence it in the shell's profile",
+    )
 
 
 def shell_text(argv: Sequence[str], secrets: Mapping[str, str], marker: str, stdin: str = "") -> str:

@@ -39,22 +39,14 @@ with tempfile.TemporaryDirectory() as folder:
 
 # What runs there: `planning.far_side` and what it imports.
 MODULES = (
-    *(
-        "__init__",
-        "finding",
-        "plan",
-        "planning/__init__",
-        "planning/far_side",
-        "planning/git_bundle",
-        "planning/digests",
-        "planning/image_stage",
-        "planning/registry",
-    ),
+    *("__init__", "finding", "plan"),
+    *("planning/__init__", "planning/far_side", "planning/git_bundle", "planning/digests"),
+    *("planning/image_stage", "planning/registry"),
     *("runtime/__init__", "runtime/base/__init__"),
     *("runtime/base/procs", "runtime/base/safe_write", "runtime/base/signals"),
+    *("runtime/base/full_disk", "runtime/base/in_time", "runtime/base/node_lock"),
     *("runtime/staging/__init__", "runtime/staging/hfcache", "runtime/staging/hashing"),
-    *("runtime/base/node_lock", "runtime/staging/image_cache", "runtime/staging/image_import"),
-    "runtime/staging/listing_checks",
+    *("runtime/staging/image_cache", "runtime/staging/image_import", "runtime/staging/listing_checks"),
     *("runtime/checkouts/__init__", "runtime/checkouts/git", "runtime/checkouts/code_state"),
 )
 

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets as secrets_module
 import select
+import selectors
 import shlex
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from jobspec.finding import JobspecError, fail
-from jobspec.launchers.access.command import DEFAULT_TIMEOUT_S, Completed, ended, openssh, shell_text
+from jobspec.launchers.access.command import openssh, too_much
 from jobspec.launchers.access.transfer import Transfers
 from jobspec.words import install_command
 
@@ -48,16 +49,8 @@ class MasterClient(Transfers):
     def reach(self) -> None:
         self._session_options()
 
-    def run(
-        self,
-        argv: Sequence[str],
-        secrets: Mapping[str, str] | None = None,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        stdin: str = "",
-    ) -> Completed:
+    def _shell(self, text: bytes, marker: bytes, timeout_s: float) -> tuple[int | None, bytearray, bytearray]:
         words = [openssh(), *self._session_options(), "-T", "--", self._target, "bash -l -s"]
-        marker = f"jobspec-{secrets_module.token_hex(8)}"
-        text = shell_text(argv, secrets or {}, marker, stdin)
         with subprocess.Popen(
             words,
             stdin=subprocess.PIPE,
@@ -65,21 +58,14 @@ class MasterClient(Transfers):
             stderr=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for jobspec, which ends it
         ) as child:
-            code: int | None = None
             try:
-                out, err = child.communicate(text.encode(), timeout=timeout_s)
-                code = child.returncode
-            except subprocess.TimeoutExpired as problem:
-                child.kill()
+                code, out, err = _talk(child, text, time.monotonic() + timeout_s)
+            finally:
                 # No wait for the end of its streams: the master has them until the far command ends.
-                out, err = problem.stdout or b"", problem.stderr or b""
-            except BaseException:
                 child.kill()
-                raise
-        printed, said = out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
-        if code == SSH_FAILED and (marker not in printed or not self._stands()):
-            raise self._lost(said)
-        return ended(argv, code, printed, said, marker, self.where)
+        if code == SSH_FAILED and (marker not in out or not self._stands()):
+            raise self._lost(err.decode("utf-8", "replace"))
+        return code, out, err
 
     def interactive(self, argv: Sequence[str]) -> int:
         words = [openssh(), *self._session_options(), "-t", "--", self._target, shlex.join(argv)]
@@ -177,6 +163,40 @@ class _Pipe(socket.socket):
 
     def recv_ready(self) -> bool:
         return bool(select.select([self], [], [], 0)[0])
+
+
+def _talk(child: subprocess.Popen[bytes], text: bytes, end: float) -> tuple[int | None, bytearray, bytearray]:
+    """`communicate` that gives up at `end`, or when it is `too_much`; the code is None then."""
+    assert child.stdin and child.stdout and child.stderr
+    out, err, left = bytearray(), bytearray(), memoryview(text)
+    with selectors.DefaultSelector() as ready:
+        ready.register(child.stdin, selectors.EVENT_WRITE)
+        ready.register(child.stdout, selectors.EVENT_READ, out)
+        ready.register(child.stderr, selectors.EVENT_READ, err)
+        while ready.get_map() and time.monotonic() < end and not too_much(out, err):
+            for key, _ in ready.select(end - time.monotonic()):
+                if key.fileobj is child.stdin:
+                    left = _written(key.fd, left)
+                    if not left:
+                        ready.unregister(child.stdin)
+                        child.stdin.close()  # the end of the shell's input
+                elif block := os.read(key.fd, 1 << 16):
+                    key.data.extend(block)
+                else:
+                    ready.unregister(key.fileobj)
+        if ready.get_map():
+            return None, out, err
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return child.wait(end - time.monotonic()), out, err
+    return None, out, err
+
+
+def _written(fd: int, text: memoryview) -> memoryview:
+    """What is left of `text` after a write to a pipe that is ready, of a piece that fits."""
+    try:
+        return text[os.write(fd, text[: select.PIPE_BUF]) :]
+    except BrokenPipeError:  # the other side ends without reading it all
+        return text[:0]
 
 
 def _ask(words: Sequence[str]) -> subprocess.CompletedProcess[str]:

@@ -8,7 +8,6 @@ UserKnownHostsFile, ProxyJump), keys come from the agent or from files, never fr
 from __future__ import annotations
 
 import contextlib
-import secrets as secrets_module
 import shlex
 import socket
 import subprocess
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import JobspecError, fail
-from jobspec.launchers.access.command import DEFAULT_TIMEOUT_S, Completed, ended, openssh, shell_text
+from jobspec.launchers.access.command import openssh, too_much
 from jobspec.launchers.access.transfer import Transfers
 from jobspec.words import install_command
 
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     import paramiko
 
 CONNECT_TIMEOUT_S = 20.0
-# Of one command, both streams together: sources of several checkouts, packed, are the largest.
-MAX_ANSWER_BYTES = 1 << 30
 
 
 class SshClient(Transfers):
@@ -43,24 +40,14 @@ class SshClient(Transfers):
     def reach(self) -> None:
         self._connect()
 
-    def run(
-        self,
-        argv: Sequence[str],
-        secrets: Mapping[str, str] | None = None,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        stdin: str = "",
-    ) -> Completed:
-        marker = f"jobspec-{secrets_module.token_hex(8)}"
+    def _shell(self, text: bytes, marker: bytes, timeout_s: float) -> tuple[int | None, bytearray, bytearray]:
         with self._connected():
             channel = self._transport().open_session(timeout=CONNECT_TIMEOUT_S)
             channel.settimeout(1.0)
             channel.exec_command("bash -l -s")
-            channel.sendall(shell_text(argv, secrets or {}, marker, stdin).encode())
+            channel.sendall(text)
             channel.shutdown_write()
-            code, out, err = _drain(channel, time.monotonic() + timeout_s)
-            if code is None and len(out) + len(err) >= MAX_ANSWER_BYTES:
-                raise _too_much(argv[0], self.where)
-        return ended(argv, code, out, err, marker, self.where)
+            return _drain(channel, time.monotonic() + timeout_s)
 
     def interactive(self, argv: Sequence[str]) -> int:
         options = ["-F", str(self._config_path)] if self._config_path.is_file() else []
@@ -211,17 +198,8 @@ def _refused(host: str, problem: Exception) -> JobspecError:
     )
 
 
-def _too_much(program: str, where: str) -> JobspecError:
-    return fail(
-        "launch.remote-failed",
-        f"`{program}` printed more than {MAX_ANSWER_BYTES >> 20} MiB on `{where}`, and was given up",
-        why="what a login shell's profile prints counts, too",
-        fix=f"see what `ssh {where} bash -l -c true` prints, and silence it in the shell's profile",
-    )
-
-
-def _drain(channel: paramiko.Channel, deadline: float) -> tuple[int | None, str, str]:
-    """Read both streams to their end; exit code None when the deadline or `MAX_ANSWER_BYTES` came first.
+def _drain(channel: paramiko.Channel, deadline: float) -> tuple[int | None, bytearray, bytearray]:
+    """Read both streams to their end; exit code None when the deadline came first, or it is `too_much`.
 
     Both are read in turns: a command that fills one buffer while we wait on the other would hang.
     """
@@ -240,10 +218,10 @@ def _drain(channel: paramiko.Channel, deadline: float) -> tuple[int | None, str,
             break
         if not channel.get_transport().is_active():
             raise EOFError("it ended before the command did")
-        if time.monotonic() > deadline or len(out) + len(err) >= MAX_ANSWER_BYTES:
+        if time.monotonic() > deadline or too_much(out, err):
             code = None
             break
         if not (channel.recv_ready() or channel.recv_stderr_ready()):
             channel.status_event.wait(0.02)
     channel.close()
-    return code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
+    return code, out, err

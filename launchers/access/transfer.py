@@ -8,14 +8,14 @@ import posixpath
 import shlex
 import shutil
 import stat
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.finding import fail
-from jobspec.launchers.access.command import DEFAULT_TIMEOUT_S, Completed
+from jobspec.launchers.access.command import LoginShell
 from jobspec.launchers.file_lock import locked
 from jobspec.runtime.base.safe_write import replacing
 
@@ -26,19 +26,8 @@ if TYPE_CHECKING:
 _GROWING = (".log", ".jsonl")
 
 
-class Transfers(ABC):
-    """The part of a client that moves files; how a command runs and SFTP is opened, the client says."""
-
-    where: str
-
-    @abstractmethod
-    def run(
-        self,
-        argv: Sequence[str],
-        secrets: Mapping[str, str] | None = None,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        stdin: str = "",
-    ) -> Completed: ...
+class Transfers(LoginShell):
+    """The part of a client that moves files; how SFTP is opened, the client says."""
 
     @abstractmethod
     def _sftp(self) -> AbstractContextManager[paramiko.SFTPClient]:

@@ -120,7 +120,7 @@ def check_cluster(
             "check.remote",
             f"the profile's login node is `{profile.access.login}`",
             why="the check sends a Python function to the nodes, which needs the same Python there",
-            fix="run `jobspec cluster check` on that login node",
+            fix="run `jobspec cluster check` on that login node, with a copy of the profile without `access`",
         )
     runs = Path(os.path.expandvars(profile.paths.runs)).expanduser().absolute()
     folder = runs / ".check" / uuid.uuid4().hex[:12]

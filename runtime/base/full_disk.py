@@ -34,7 +34,7 @@ def refusal(problem: OSError, path: Union[str, "os.PathLike[str]"] = "") -> Tupl
 def refused(said: str, path: Union[str, "os.PathLike[str]"]) -> Tuple[str, str]:
     """`refusal` by the words of a program that wrote below `path`; nothing where they name no full disk."""
     for number in _CAUSES:
-        if os.strerror(number) in said:
+        if os.strerror(number).lower() in said.lower():  # Go's programs have no capitals
             return refusal(OSError(number, os.strerror(number)), path)
     return "", ""
 

@@ -119,14 +119,18 @@ def _acquire(fd: int, path: str, deadline: float, waiting: Callable[[str, float]
         idle.wait(min(_POLL_S, max(0.0, deadline - now)))
 
 
-def _me() -> str:
+def user_name() -> str:
+    """Who runs this process."""
     try:
-        user = getpass.getuser()
+        return getpass.getuser()
     except (KeyError, OSError):  # no entry in passwd: usual in containers
-        user = f"uid {os.getuid()}"
-    job = os.environ.get("SLURM_JOB_ID", "")
+        return f"uid {os.getuid()}"
+
+
+def _me() -> str:
+    job, host = os.environ.get("SLURM_JOB_ID", ""), socket.gethostname()
     return json.dumps(
-        {"user": user, "host": socket.gethostname(), "pid": os.getpid(), "job": job, "since": time.time()}
+        {"user": user_name(), "host": host, "pid": os.getpid(), "job": job, "since": time.time()}
     )
 
 

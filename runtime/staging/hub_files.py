@@ -12,12 +12,12 @@ import os
 import re
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
-from threading import Thread
 from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple, TypeVar
 from urllib.parse import quote
 
 from jobspec.finding import Finding, JobspecError, fail, warning
 from jobspec.plan import StagePlan
+from jobspec.runtime.base.in_time import in_time
 from jobspec.runtime.base.safe_write import write_text
 from jobspec.runtime.staging.chunks import CHUNK_BYTES
 from jobspec.runtime.staging.faults import corrupt_at_hub
@@ -136,28 +136,9 @@ def read_all(client: HubClient, url: str, most: int) -> bytes:
 
 
 def asked_within(seconds: float, url: str, ask: Callable[[], T]) -> T:
-    """What `ask` returns or raises. Raises: JobspecError after so long, which no timeout of a wait bounds: an
-    answer byte by byte and a name server take longer."""
-    answers: List[T] = []
-    problems: List[Exception] = []
-
-    def work() -> None:
-        try:
-            answers.append(ask())
-        except Exception as problem:  # noqa: BLE001 - raised below
-            problems.append(problem)
-
-    asking = Thread(target=work, daemon=True)
-    asking.start()
-    asking.join(seconds)
-    if problems:
-        raise problems[0]
-    if not answers:
-        fix = "look at the network and the proxy, or try again"
-        raise fail(
-            "stage.hub-stalled", f"`{url}` has not answered in full", f"after {seconds:g} s", fix, file=url
-        )
-    return answers[0]
+    """What `ask` returns or raises, all its waits together. Raises: JobspecError after so long."""
+    what, fix = f"`{url}` has not answered in full", "look at the network and the proxy, or try again"
+    return in_time(seconds, ask, fail("stage.hub-stalled", what, f"after {seconds:g} s", fix, file=url))
 
 
 def hub_lanes(nodes: int) -> int:

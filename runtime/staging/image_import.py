@@ -7,7 +7,6 @@ library only.
 from __future__ import annotations
 
 import contextlib
-import getpass
 import hashlib
 import os
 import pwd
@@ -24,7 +23,8 @@ from typing import Callable, Dict, Iterator, List, Optional, Tuple
 
 from jobspec.finding import Finding, JobspecError, fail, warning
 from jobspec.plan import CachedImage
-from jobspec.runtime.base.node_lock import hold
+from jobspec.runtime.base.full_disk import refusal, refused
+from jobspec.runtime.base.node_lock import hold, user_name
 from jobspec.runtime.staging import image_cache
 from jobspec.runtime.staging.image_cache import Record
 
@@ -38,9 +38,8 @@ LOGIN = {
 }
 # What the programs say, each with its rule: the first that fits. Sources: enroot 4.1, `common::curl`; OCI
 # Distribution Specification, "Error Codes", which apptainer prints.
-SPACE, REFUSED, UNKNOWN = "image-space", "image-login", "image-unknown"
+REFUSED, UNKNOWN = "image-login", "image-unknown"
 COMPLAINTS = (
-    (SPACE, re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)),
     (REFUSED, re.compile(r"\b40[13]\b|unauthorized|denied|wants a login", re.IGNORECASE)),
     (UNKNOWN, re.compile(r"\b404\b|not found|(manifest|name) unknown|has no tag", re.IGNORECASE)),
 )
@@ -180,9 +179,7 @@ def _recorded(wanted: Wanted, target: Path, program: str) -> CachedImage:
             digest.update(block)
     folder, size = str(target.parent), target.stat().st_size
     at, sha256 = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), digest.hexdigest()
-    record = Record(
-        wanted.reference, wanted.digest, target.name, sha256, size, getpass.getuser(), at, program
-    )
+    record = Record(wanted.reference, wanted.digest, target.name, sha256, size, user_name(), at, program)
     image_cache.add(folder, record, _readable(target.parent))
     return CachedImage(wanted.reference, wanted.digest, str(target), sha256, size)
 
@@ -216,19 +213,17 @@ def check_folder(folder: str) -> Tuple[Finding, ...]:
 
 
 def _not_written(folder: str, problem: OSError) -> JobspecError:
-    reason = problem.strerror or str(problem)
-    if re.search(COMPLAINTS[0][1], reason):
-        return fail("stage.image-space", f"`{folder}` is full", reason, _space(folder))
-    owner = ""
+    reason, room = refusal(problem, folder)
+    if room:
+        return fail("stage.image-space", f"`{folder}` is full", reason, _space(room, folder))
     place = str(problem.filename or folder)
+    place = place if os.path.lexists(place) else folder
     with contextlib.suppress(OSError, KeyError):
-        facts = os.stat(place if os.path.lexists(place) else folder)
-        owner = (
-            f"; `{place if os.path.lexists(place) else folder}` is {pwd.getpwuid(facts.st_uid).pw_name}'s, "
-        )
-        owner += f"mode {stat.S_IMODE(facts.st_mode):04o}"
+        facts = os.stat(place)
+        owner = pwd.getpwuid(facts.st_uid).pw_name
+        reason += f"; `{place}` is {owner}'s, mode {stat.S_IMODE(facts.st_mode):04o}"
     fix = f"its owner runs `chgrp GROUP {folder}; chmod g+rwxs {folder}`; or set another `image_cache`"
-    return fail("stage.image-folder", f"the image cache `{folder}` cannot be used", reason + owner, fix)
+    return fail("stage.image-folder", f"the image cache `{folder}` cannot be used", reason, fix)
 
 
 def _readable(folder: Path) -> int:
@@ -285,16 +280,23 @@ def _waits(child: "subprocess.Popen[bytes]", seconds: float) -> bool:
 
 
 def _end(child: "subprocess.Popen[bytes]") -> None:
+    """End a program that still runs: SIGTERM, at which it removes its files, then all of its group."""
+    if child.poll() is not None:
+        return
     for number in (signal.SIGTERM, signal.SIGKILL):
-        if child.poll() is not None:
-            return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, number)
         _waits(child, END_S)
 
 
-def complaint(reference: str, program: str, text: str, folder: Optional[str] = None) -> JobspecError:
+def complaint(reference: str, program: str, text: str, folder: str = "/tmp") -> JobspecError:
     """What the program, or the registry, said against an import, as a finding."""
+    what = f"`{reference}` was not imported"
+    lines = [line.strip() for line in text.splitlines() if line.strip() and "[INFO]" not in line]
+    why = "\n".join(lines[-4:]) or f"{program} said nothing"
+    _, room = refused(text, folder)
+    if room:
+        return fail("stage.image-space", what, why, _space(room, folder))
     rule = next((rule for rule, words in COMPLAINTS if words.search(text)), "image-import")
     host, _, _ = reference.partition("/")
     if program == "enroot":  # its credentials have hosts without a port, and Docker Hub's own
@@ -302,21 +304,18 @@ def complaint(reference: str, program: str, text: str, folder: Optional[str] = N
     else:
         machine = host
     fixes = {
-        SPACE: _space(folder or "/tmp"),
         REFUSED: LOGIN[program].replace("HOST", machine),
         UNKNOWN: "check the name and the tag",
         "image-import": f"see whether this machine reaches `{host}`; `--job` imports on a node",
     }
-    lines = [line.strip() for line in text.splitlines() if line.strip() and "[INFO]" not in line]
-    why = "\n".join(lines[-4:]) or f"{program} said nothing"
-    return fail(f"stage.{rule}", f"`{reference}` was not imported", why, fixes[rule])
+    return fail(f"stage.{rule}", what, why, fixes[rule])
 
 
-def _space(folder: str) -> str:
-    """Where an import needs room, each with what is free."""
+def _space(room: str, folder: str) -> str:
+    """How to make room, and where an import needs it, each with what is free."""
     places = [folder, os.environ.get("ENROOT_TEMP_PATH") or os.environ.get("TMPDIR") or "/tmp"]
     rows = []
     for place in dict.fromkeys(places):
         with contextlib.suppress(OSError):
             rows.append(f"`{place}` has {shutil.disk_usage(place).free / 2**30:.1f} GiB free")
-    return f"make room: {', '.join(rows)}; the program keeps layers in its own cache as well"
+    return f"{room}: {', '.join(rows)}; the program keeps layers in its own cache as well"

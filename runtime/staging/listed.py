@@ -6,14 +6,13 @@ Standard library only, Python 3.9.
 from __future__ import annotations
 
 import os
-import queue
-import threading
 import time
-from typing import Any, Callable, List, Optional, Tuple, TypeVar
+from typing import Callable, List, Optional, Tuple, TypeVar
 
 from jobspec.finding import Finding, JobspecError, fail
 from jobspec.plan import StagePlan
 from jobspec.runtime.base import node_lock
+from jobspec.runtime.base.in_time import in_time
 from jobspec.runtime.staging.faults import os_finding
 from jobspec.runtime.staging.hfcache import FileEntry, Listing, list_hf, list_plain
 from jobspec.runtime.staging.hub_files import HubFiles, list_hub, repo_folder
@@ -78,25 +77,5 @@ def _read_hub(item: StagePlan, node_local: str, files: HubFiles) -> Tuple[Listin
 
 
 def _guarded(call: Callable[[], T], seconds: float, path: str, fix: str) -> T:
-    """`call()` in a thread that is left behind when it hangs, as a stat on a dead mount does."""
-    out: "queue.SimpleQueue[Tuple[bool, Any]]" = queue.SimpleQueue()
-
-    def work() -> None:
-        try:
-            out.put((True, call()))
-        except (JobspecError, OSError) as problem:
-            out.put((False, problem))
-        except Exception as problem:  # noqa: BLE001 - handed over, raised again below
-            out.put((False, problem))
-
-    threading.Thread(target=work, daemon=True, name="stage-list").start()
-    try:
-        good, value = out.get(timeout=seconds)
-    except queue.Empty:
-        raise fail(
-            "stage.stalled", f"`{path}` does not answer for {seconds:.0f} s", "", fix, file=path
-        ) from None
-    if not good:
-        raise value
-    result: T = value
-    return result
+    what = f"`{path}` does not answer for {seconds:.0f} s"
+    return in_time(seconds, call, fail("stage.stalled", what, "", fix, file=path))

@@ -20,7 +20,6 @@ from jobspec.runtime.staging.hub_files import HubFiles, asked_within, list_hub
 from jobspec.runtime.staging.listing_checks import check_listing
 
 CHECK_PAUSE_S = 10.0  # somebody waits at a terminal, and a node will wait as long as the hub asks
-
 CHECK_S = 120.0  # all questions about one item
 
 

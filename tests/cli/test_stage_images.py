@@ -15,6 +15,7 @@ from jobspec.cli.output import size
 from jobspec.pipeline import Request
 from jobspec.plan import ContainerPlan
 from jobspec.planning.provenance import changed_since
+from jobspec.runtime.staging import image_cache
 from tests.kits import images_kit
 from tests.kits.programs_kit import needs
 from tests.kits.project_kit import Project
@@ -191,12 +192,34 @@ def test_digest_in_the_spec_is_cached_too(site: Site) -> None:
     assert site.rules() == []
 
 
+def test_control_characters_of_another_users_record_reach_no_terminal(site: Site) -> None:
+    file = site.cache / "x.sqsh"
+    file.parent.mkdir()
+    file.write_bytes(b"whole")
+    record = image_cache.Record(site.reference, "\x1b[2J", file.name, "0" * 64, 5)
+    image_cache.add(str(site.cache), record, 0o644)
+    done = site.cli("stage", "--images", "--check")
+    assert (done.code, "\x1b" in done.out + done.err) == (0, False)
+    assert "\\x1b[2J" in done.out
+    site.registry.push("rl/trainer", "1.0", b"newer")
+    done = site.cli("stage", "--images")
+    assert (done.code, "\x1b" in done.out + done.err) == (0, False)
+    assert f"`{site.reference}` was \\x1b[2J and is sha256:" in done.err
+
+
+def test_image_has_no_mirror(site: Site) -> None:
+    done = site.cli("stage", "--images", "--from", "/mirror")
+    assert done.code == 2
+    assert "--from: not allowed with argument --images" in done.err
+
+
 @pytest.mark.parametrize(
     ("container", "image", "rule", "words"),
     [
         ({"image_cache": None}, "IMAGE", "stage.image-cache", "set `container.image_cache`"),
         ({"runtime": "podman"}, "IMAGE", "stage.image-runtime", "use pyxis or apptainer"),
-        ({}, "/images/rl.sqsh", "stage.image-kind", "is no image of a registry"),
+        ({}, "/images/rl.sqsh", "stage.image-kind", "a file or a folder is used where it lies"),
+        ({}, "alice@IMAGE", "stage.image-kind", "its name has a user"),
         ({"runtime": "none"}, None, "stage.no-image", "set `container.image`"),
     ],
 )

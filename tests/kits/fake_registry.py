@@ -20,6 +20,7 @@ class FakeRegistry:
         self.tags, self.token, self.delay_s, self.kind = tags, token, delay_s, kind
         self.seen: list[str] = []
         self.realm = ""
+        self.token_answer = b""  # in place of one with the token
         registry = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -47,7 +48,7 @@ class FakeRegistry:
         if place.path == "/token":
             asked = parse_qs(place.query)
             given = {"token": self.token} if asked["scope"][0].startswith("repository:") else {}
-            self._send(request, 200, "application/json", json.dumps(given).encode())
+            self._send(request, 200, "application/json", self.token_answer or json.dumps(given).encode())
         elif self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
             realm = self.realm or f"http://{self.host}/token"
             name = place.path.removeprefix("/v2/").partition("/manifests/")[0]

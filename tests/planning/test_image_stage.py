@@ -17,12 +17,13 @@ from jobspec.finding import JobspecError
 from jobspec.planning.container import moved_tag
 from jobspec.planning.image_stage import ImageItem, bring_image, image_item
 from jobspec.planning.registry import parse_reference
-from jobspec.runtime.staging import image_cache
+from jobspec.runtime.base import procs
+from jobspec.runtime.staging import image_cache, image_import
 from jobspec.runtime.staging.image_import import Brought, is_whole
 from jobspec.spec.site import SiteContainer
 from tests.kits import images_kit
 from tests.kits.other_user import as_nobody, in_child
-from tests.kits.programs_kit import needs
+from tests.kits.programs_kit import needs, skip_or_fail
 from tests.kits.registry_kit import Registry
 
 pytestmark = needs("docker-registry")
@@ -134,7 +135,6 @@ def test_image_of_several_architectures_is_named_by_the_digest_of_all(
     assert is_whole(Path(image.file)) and moved_tag(image) == []
 
 
-@NEEDS_ROOT
 def test_image_of_a_user_with_a_strict_umask_can_be_read_by_all(
     registry: Registry, tmp_path: Path, pyxis: None
 ) -> None:
@@ -254,15 +254,40 @@ def test_full_disk_is_told_and_leaves_nothing(
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder)]
     if subprocess.run(mount, check=False).returncode:
-        pytest.skip("needs the right to mount a tmpfs")
+        skip_or_fail("needs the right to mount a tmpfs")
     try:
         item = item_of(registry, folder, "rl/large:1.0", runtime)
         rule, text = refused(item)
         assert rule == "stage.image-space"
-        assert "No space left on device" in text and f"`{folder}` has 0.0 GiB free" in text
+        assert "No space left on device" in text and "free space there (`df -h`)" in text
+        assert f"`{folder}` has 0.0 GiB free" in text
         assert [path.name for path in folder.iterdir() if path.suffix != ".lock"] == []
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=False)
+
+
+@pytest.mark.parametrize(
+    "said", ["No space left on device", "no space left on device", "disk quota exceeded"]
+)
+def test_full_disk_in_the_words_of_c_and_of_go(said: str, tmp_path: Path) -> None:
+    text = f"FATAL:   While making image from oci registry: write /tmp/x: {said}"
+    (finding,) = image_import.complaint("registry.example/x:1", "apptainer", text, str(tmp_path)).findings
+    assert finding.rule == "stage.image-space" and said in finding.why
+
+
+@NEEDS_ROOT
+def test_user_without_a_name_is_recorded_by_number(
+    registry: Registry, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(variable, raising=False)
+    folder = open_folder / "images"
+    folder.mkdir()
+    folder.chmod(0o777)
+    registry.push("rl/nameless", "1.0", b"nameless")
+    item = item_of(registry, folder, "rl/nameless:1.0")
+    assert in_child(lambda: bring(item)[0].imported, lambda: os.setuid(54321))
+    assert [record.by for record in image_cache.records(item.folder, item.reference)] == ["uid 54321"]
 
 
 @NEEDS_ROOT
@@ -413,7 +438,7 @@ def test_wait_for_another_ends_at_the_deadline_and_names_it(
         first.communicate()
 
 
-def test_import_that_takes_too_long_is_ended_with_its_children(
+def test_import_that_takes_too_long_is_ended(
     registry: Registry, tmp_path: Path, pyxis: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry.push("rl/slow", "2.0", b"slow")
@@ -421,6 +446,18 @@ def test_import_that_takes_too_long_is_ended_with_its_children(
     rule, _ = refused(item_of(registry, tmp_path / "images", "rl/slow:2.0"), timeout_s=1)
     assert rule == "stage.timeout"
     assert [path.name for path in (tmp_path / "images").iterdir() if path.suffix != ".lock"] == []
+
+
+def test_children_of_a_program_are_ended_with_it_though_they_would_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(image_import, "END_S", 0.5)
+    stays = f"trap '' TERM; echo $BASHPID > {tmp_path}/pid; while :; do sleep 0.1; done"
+    words = ["bash", "-c", f"trap 'exit 1' TERM; ({stays}) & while :; do sleep 0.1; done"]
+    with pytest.raises(JobspecError, match="was not done in time"):
+        image_import.output(words, False, time.monotonic() + 2, lambda text: None)
+    pid = int((tmp_path / "pid").read_text())
+    assert procs.wait_gone([pid], 30) == set()
 
 
 def test_killed_import_leaves_no_lock_and_no_half_image(

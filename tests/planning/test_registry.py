@@ -107,6 +107,15 @@ def test_token_is_asked_for_by_https_alone(serve: Serve, realm: str) -> None:
     assert len(registry.seen) == 1
 
 
+@pytest.mark.parametrize(
+    "answer", ["{", "[]", "null", '{"token": null}', '{"token": 7}', '{"token": "a\\nb"}', "[" * 500_000]
+)
+def test_answer_without_a_token_is_told(serve: Serve, answer: str) -> None:
+    registry = serve(token="t0ken")
+    registry.token_answer = answer.encode()
+    assert unknown(registry) == "`127.0.0.1` gives no token for `team/rl`"
+
+
 def test_digest_that_is_none_is_refused(serve: Serve) -> None:
     registry = serve()
     registry.tags["team/rl:v1"] = "sha256:zz"

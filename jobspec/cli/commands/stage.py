@@ -37,14 +37,15 @@ def _hours(text: str) -> float:
 def add_arguments(into: argparse.ArgumentParser) -> None:
     parser.add_spec(into)
     into.add_argument("--check", action="store_true", help="only list present and missing items")
-    into.add_argument(
+    what = into.add_mutually_exclusive_group()  # an image has no mirror
+    what.add_argument(
         "--from", dest="mirror", metavar="DIR", help="copy from this folder instead of the network"
+    )
+    what.add_argument(
+        "--images", action="store_true", help="import the container image once to the site's image cache"
     )
     into.add_argument(
         "--job", action="store_true", help="bring missing items by a CPU job on the cluster (submitit)"
-    )
-    into.add_argument(
-        "--images", action="store_true", help="import the container image once to the site's image cache"
     )
     into.add_argument(
         "--timeout",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jobspec.finding import JobspecError
-from jobspec.launchers.access import ssh
+from jobspec.launchers.access import command
 from tests.kits.sshd_kit import HAS_SSHD, Server
 
 pytestmark = pytest.mark.skipif(
@@ -60,7 +60,7 @@ def test_command_that_prints_for_ever_is_given_up(
 ) -> None:
     client = login("").client()
     assert client.run(["sh", "-c", f"yes{stream}"], timeout_s=1).timed_out
-    monkeypatch.setattr(ssh, "MAX_ANSWER_BYTES", 5 << 20)
+    monkeypatch.setattr(command, "MAX_ANSWER_BYTES", 5 << 20)
     with pytest.raises(JobspecError, match="`sh` printed more than 5 MiB on `login`"):
         client.run(["sh", "-c", f"yes{stream}"], timeout_s=600)
     assert client.run(["echo", "still there"]).stdout == "still there\n"

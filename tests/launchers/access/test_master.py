@@ -6,12 +6,13 @@ import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from jobspec.finding import JobspecError
-from jobspec.launchers.access import connect
+from jobspec.launchers.access import command, connect
 from jobspec.launchers.access.master import MasterClient
 from jobspec.launchers.base import Access
 from tests.kits.sshd_kit import HAS_SSHD, Server
@@ -116,6 +117,28 @@ def test_command_that_hangs_is_given_up_and_the_master_stays(mfa: Mfa) -> None:
     done = client.run(["sleep", "600"], timeout_s=2)
     assert (done.code, done.timed_out) == (124, True)
     assert client.run(["true"]).code == 0
+
+
+@pytest.mark.parametrize("stream", ["", " >&2"])
+def test_command_that_prints_for_ever_is_given_up(
+    stream: str, mfa: Mfa, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = mfa.client()
+    monkeypatch.setattr(command, "MAX_ANSWER_BYTES", 5 << 20)
+    with pytest.raises(JobspecError, match="`sh` printed more than 5 MiB on `login`"):
+        client.run(["sh", "-c", f"yes{stream}"], timeout_s=600)
+    assert client.run(["echo", "still there"]).stdout == "still there\n"
+
+
+def test_input_larger_than_a_pipe_arrives_whole(mfa: Mfa) -> None:
+    text = "é\n" * 200_000
+    done = mfa.client().run(["sha256sum"], stdin=text)
+    assert done.stdout.split()[0] == sha256(f"{text}\n".encode()).hexdigest()
+
+
+def test_command_that_leaves_its_input_ends_as_it_says(mfa: Mfa) -> None:
+    done = mfa.client().run(["sh", "-c", "exec <&-; exit 3"], stdin="x\n" * 2_000_000)
+    assert (done.code, done.timed_out) == (3, False)
 
 
 def test_exit_codes_of_ssh_are_the_commands_own_while_the_master_stands(mfa: Mfa) -> None:
