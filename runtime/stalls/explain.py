@@ -130,6 +130,10 @@ def of_front(front: Front, named: Sequence[Process] = (), view: Optional[View] =
         return Explanation(
             "collective-absent", what, _unseen(front), fix, blocked=True, named=tuple(named), frame=frame
         )
+    if not front.other:
+        what = f"the collective {op}, which {asked} asked for{where}, has not ended"
+        fix = "take the stacks of the other ranks: one of them does something else"
+        return Explanation("collective-all", what, _unseen(front), fix, inferred=True, frame=frame)
     said = "; ".join(f"rank {rank} has asked for `{text}`" for rank, text in front.other[:SHOWN])
     what = f"the ranks disagree at {op}: {asked} asked for it{where}, but {said}"
     fix = "make all ranks take the same branch with the same sizes before this call"
@@ -139,6 +143,12 @@ def of_front(front: Front, named: Sequence[Process] = (), view: Optional[View] =
     return Explanation(
         "collective-differs", what, _unseen(front), fix, blocked=False, named=blamed, frame=frame
     )
+
+
+def _by_one_side(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
+    """The recorders of those who wait, without one of anybody for whom they wait: nobody is to blame."""
+    front = next((front for front in view.fronts if front.waiting and front.unknown), None)
+    return of_front(front) if front else None
 
 
 def _have(numbers: Sequence[int]) -> str:
@@ -304,4 +314,5 @@ def _several(best: Sequence[Cohort]) -> Explanation:
 
 _RULES = (
     _stopped, _disk, _half_open, _missing_rank, _by_recorder, _by_ras, _ray_demand, _ranks, _chain,
+    _by_one_side,
 )  # fmt: skip

@@ -328,6 +328,7 @@ def from_watchdog(lines: Sequence[str]) -> List[Front]:
         asked = {rank: text for rank, (at, text) in ops.items() if at == number and rank in ranks}
         usual = max(set(asked.values()), key=list(asked.values()).count) if asked else "?"
         other = tuple((rank, text) for rank, text in sorted(asked.items()) if text != usual)
-        waiting = tuple(sorted(set(ranks) - set(absent) - {rank for rank, _ in other}))
+        ended = {rank for rank, (_, completed) in ranks.items() if completed >= number}
+        waiting = tuple(sorted(set(ranks) - set(absent) - ended - {rank for rank, _ in other}))
         fronts_found.append(Front(group, number, usual, "", waiting, absent, other, ()))
     return fronts_found

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.runtime.stalls import flight
+from jobspec.runtime.stalls import explain, flight
+from jobspec.runtime.stalls.cohorts import View
 
 DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls"
 
@@ -164,3 +165,24 @@ def test_the_watchdog_of_a_rank_that_only_gets_the_signal() -> None:
     """torch 2.11: such a rank writes `Last enqueued`, with a capital letter; it is the one that is absent."""
     (front,) = flight.from_watchdog(WATCHDOG.splitlines())
     assert (front.waiting, front.absent) == ((0,), (1,))
+
+
+def test_a_recorder_of_those_who_wait_alone_blames_nobody() -> None:
+    """torch 2.11 on two H200: rank 1 was stopped, so that it wrote none."""
+    fronts = flight.fronts([flight.read(DUMPS / "nccl2" / "stop" / "trace_rank_0", 0)])
+    assert [(front.waiting, front.absent, front.other, front.unknown) for front in fronts] == [
+        ((0,), (), (), (1,))
+    ]
+    found = explain.explain(View([], fronts=fronts))
+    assert (found.kind, found.named, found.inferred) == ("collective-all", (), True)
+    assert found.what == (
+        "the collective `all_reduce` ([[4]] ['Float']), number 4 of group `default_pg`, which rank 0 has"
+        " asked for at rank (/home/u/run/nccl_stalls.py:54), has not ended"
+    )
+    assert found.why == "nothing is known of rank 1"
+
+
+def test_who_has_ended_an_operation_does_not_wait_for_it() -> None:
+    """Rank 0 called another one in its place, and holds that for ended."""
+    (front,) = flight.from_watchdog([_line(0, 4, 4), _line(1, 5, 3)])
+    assert (front.number, front.waiting, front.absent) == (4, (1,), ())
