@@ -316,11 +316,11 @@ def test_requeued_before_the_limit(lab: Lab) -> None:
     spec = lab.command_spec(
         "requeued",
         ["bash", "-c", script],
-        resources={"time": "00:01:00"},
+        resources={"time": "00:02:00"},  # USR1 may come a minute too early (man sbatch)
         launch={"requeue": {"max_attempts": 2, "grace": 45}},
     )
     run = lab.submit(spec)
-    assert lab.await_end(run["job_id"], timeout=200)[0] == "COMPLETED"
+    assert lab.await_end(run["job_id"], timeout=300)[0] == "COMPLETED"
     states = lab.slurm("sacct", "-X", "-n", "-P", "-D", "-j", run["job_id"], "-o", "State").split()
     assert states == ["REQUEUED", "COMPLETED"]
     assert lab.results(run["run_dir"], 1)["outcome"] == "timeout"
