@@ -88,6 +88,7 @@ def test_a_node_is_added_to_the_cluster_that_runs_of_the_profile_name(
     [
         (["add", "n3"], "fix:  add `--cluster NAME`"),
         (["add", "n3", "--cluster", "lob"], "fix:  did you mean `lab`?"),
+        (["add", "n3", "--cluster", "local"], "`local` is this machine alone: its runs leave out no node"),
         (["add", "n[3-1]", "--cluster", "lab"], "range `3-1` runs backwards"),
         (["add", "n3;x", "--cluster", "lab"], "`n3;x` is no node's name"),
         (["add", "n[1-2000]", "--cluster", "lab"], "2000 nodes in one command"),

@@ -186,5 +186,10 @@ def _known(name: str) -> str:
     """What a profile's runs call their cluster, or a name of the list. Raises: JobspecError otherwise."""
     from jobspec.spec.find_site import load_cluster
 
-    listed = name in {entry.cluster for entry in avoided.listed(os.environ)[0]}
-    return name if listed else load_cluster(name).profile.name
+    if name in {entry.cluster for entry in avoided.listed(os.environ)[0]}:
+        return name
+    profile = load_cluster(name).profile
+    if profile.scheduler == "local":
+        what = f"`{profile.name}` is this machine alone: its runs leave out no node"
+        raise fail("usage.arguments", what, fix="name a Slurm cluster by `--cluster`")
+    return profile.name
