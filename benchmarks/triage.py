@@ -131,7 +131,8 @@ def run_nemo_rl(path: Path) -> str:
 
 
 def run_naive(path: Path) -> str:
-    pattern = re.compile("|".join(f"(?:{item.replace('(?i)', '')})" for item in _patterns()))
+    parts = (re.sub(r"\(\?P([<=])", rf"(?P\1p{number}_", item) for number, item in enumerate(_patterns()))
+    pattern = re.compile("|".join(f"(?:{item.replace('(?i)', '')})" for item in parts))
     end = path.stat().st_size // NAIVE_SHARE
     found = 0
     with path.open("rb") as file:

@@ -113,7 +113,7 @@ FINISHED = (
     kind(" finished", r"\bSUCCESS (?:Orchestrator|(?:RL |SFT )?[Tt]rain(?:er|ing)) finished\b"),  # prime-rl
     kind("Trainer.fit", r"`Trainer\.fit` stopped: `max_(?:epochs|steps)=\d+` reached"),  # Lightning
     kind("[after training is done]"),  # Megatron-LM
-    kind("Training Progress: ", r"^Training Progress: 100%\|[^|]*\| *(\d+)/\1 "),  # verl
+    kind("Training Progress: ", r"^Training Progress: 100%\|[^|]*\| *(\d+)/\1(?: |$)"),  # verl
     kind("Number of trials: ", r"^Number of trials: (\d+)/\1 \(\1 TERMINATED\)"),  # Ray Tune, as the next
     kind("Trial status: ", r"^Trial status: \d+ TERMINATED\s*$"),
 )
@@ -126,6 +126,7 @@ STAGES = (
     kind("***** Running training *****"),
     kind("Started a local Ray instance"),
     kind("Initializing a V", r"Initializing an? V\d LLM engine"),
+    kind("submitted successfully", r"(?i)^job '\S+' submitted successfully"),  # Ray
     kind("+ python", r"^\+ python"),
     kind("torchrun", r"^\+ (?:\S+ ){0,3}\S*torchrun\b.*\s--?\w"),
     kind("launch", r"^\+ (?:\S+ ){0,3}accelerate launch "),
@@ -186,7 +187,7 @@ def find_last(block: bytes, kinds: tuple[Kind, ...]) -> int:
 def stages(text: bytes, hints: Set[str], *, done: bool) -> list[int]:
     """Where other stages begin, each after the end of one and with no step between; `done` tells that one had
     ended before the text."""
-    begins, dones, steps = present(STAGES, hints), present(DONE, hints), present(STEP, hints)
+    begins, dones, steps = present(STAGES, hints), present((*DONE, *STATED_END), hints), present(STEP, hints)
     found, at = list[int](), 0
     while begins:
         end = 0 if done else find_first(text[at:], dones)

@@ -232,7 +232,7 @@ class _Log:
         course = self.now.course
         if not course.managed:
             course = replace(course, managed=bool(present(landmarks.MANAGED, hints)))
-        stages, last = landmarks.stages(view.text, hints, done=course.done is not None), -1
+        stages, last = landmarks.stages(view.text, hints, done=course.finished or course.done is not None), -1
         for start, end in zip((0, *stages), (*stages, len(view.text)), strict=True):
             if start in stages:
                 course = Course(managed=course.managed, last_step=course.last_step)

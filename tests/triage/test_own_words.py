@@ -351,3 +351,20 @@ def test_failure_between_two_good_ends_is_none() -> None:
     ]
     assert first_cause(scan_lines(lines)) is None
     assert first_cause(scan_lines(lines[:-1])) is not None
+
+
+def test_the_good_end_of_one_job_is_not_that_of_the_next() -> None:
+    """Two jobs of Ray after another in one log; no line of the first trainer says that it had ended."""
+    first = [
+        "Job 'raysubmit_1' submitted successfully",
+        "step:1 - actor/pg_loss:0.1 - training/global_step:1",
+        "Job 'raysubmit_1' succeeded",
+    ]
+    second = [
+        "Job 'raysubmit_2' submitted successfully",
+        "ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.",
+        "Job 'raysubmit_2' failed",
+    ]
+    cause = cause_of([*first, *second])
+    assert (cause.signature, cause.line) == ("ray.runtime-env", 5)
+    assert first_cause(scan_lines(first)) is None
