@@ -13,7 +13,12 @@ from jobspec.triage.blocks import View
 from jobspec.triage.landmarks import Kind, find_first, kind, present
 from jobspec.triage.match import Match
 
-OWN = (kind("Bootstrap : Using"), kind("Bootstrap: Using"), kind("NET/Socket : Using"), kind("NET/IB : Using"))
+OWN = (
+    kind("Bootstrap : Using"),
+    kind("Bootstrap: Using"),
+    kind("NET/Socket : Using"),
+    kind("NET/IB : Using"),
+)
 _HERE = r"[\"'`]?[=:, ]+[\"'`]?(?:localhost|127\.\d+\.\d+\.\d+)\b"
 HERE = tuple(
     kind(name, name + _HERE)
@@ -32,8 +37,8 @@ MOST_NAMES = 8
 NOT_MET = frozenset({"network.too-few", "network.rendezvous"})
 NOBODY = "network.no-route"
 ONE_PLACE = (
-    "`localhost` is another machine on each node: set MASTER_ADDR (torchrun: `--rdzv-endpoint`) on all of them to"
-    " the name of one, mostly the first (`scontrol show hostnames $SLURM_JOB_NODELIST | head -n1`). Else"
+    "`localhost` is another machine on each node: set MASTER_ADDR (torchrun: `--rdzv-endpoint`) on all of them"
+    " to the name of one, mostly the first (`scontrol show hostnames $SLURM_JOB_NODELIST | head -n1`). Else"
 )
 
 
@@ -74,7 +79,9 @@ def _with_addresses(
         fact = f"{called[1]} is none of the addresses that NCCL uses in these logs: {_names(own)}"
         return replace(match, facts=(*match.facts, fact))
     if match.signature in NOT_MET and here is not None and several is not None:
-        fact = f"{_shown(here)} names the machine itself as the place to meet, {_shown(several)} several nodes"
+        fact = (
+            f"{_shown(here)} names the machine itself as the place to meet, {_shown(several)} several nodes"
+        )
         return replace(match, facts=(*match.facts, fact), fix=f"{ONE_PLACE} {match.fix}")
     return match
 

@@ -33,8 +33,8 @@ STARTED_ALONE = "note.srun-unused"
 NETWORK, WAITS = "network", "train.waits"
 NO_NUMBER = "provider.nan"
 FROM_THE_START = (
-    "look first at what the training starts from: loss mask and rewards of the first batch (a group of one answer,"
-    " no token that counts), weights that were not loaded, the precision (fp16), code of the loss;"
+    "look first at what the training starts from: loss mask and rewards of the first batch (a group of one"
+    " answer, no token that counts), weights that were not loaded, the precision (fp16), code of the loss;"
     " `torch.autograd.set_detect_anomaly(True)` names the operation. Of a resumed run look at the end of the"
     " earlier log"
 )

@@ -92,7 +92,9 @@ def _outcomes(run: VariantRun) -> Iterator[Outcome]:
     for check in run.variant.metric_checks:
         for name, table in run.tables:
             if not check.file or name in (check.file, ""):
-                yield evaluate(check, table)
+                outcome = evaluate(check, table)
+                if run.known or outcome.logged:
+                    yield outcome
 
 
 def _conditions(run: VariantRun, outcomes: list[Outcome]) -> Iterator[Answer]:
