@@ -104,7 +104,7 @@ def without_samples(table: Table) -> Table:
 def as_asked(table: Table, own: Collection[str], asked: Collection[str]) -> tuple[Table, dict[str, str]]:
     """The table with a framework's own names and those that people ask for, and what these replace.
 
-    A person may ask for any framework's metric by a usual name. The framework's own name stays beside it.
+    A person may ask for any framework's metric by a usual name. A name of either stays beside the other.
     """
     # A summary holds the last value alone: where another usual name has a series, it is no series of its own.
     lone = {name for name in (*own, *asked) if len(table.series(name)) == 1}
@@ -118,6 +118,6 @@ def as_asked(table: Table, own: Collection[str], asked: Collection[str]) -> tupl
         for row in table.rows
         if row.metric not in replaced
         for name in dict.fromkeys((renamed.get(row.metric, row.metric), row.metric))
-        if name not in renamed or name in own
+        if name not in renamed or name in own or name in asked
     )
     return replace(table, rows=rows), {name: logged for logged, name in renamed.items()}

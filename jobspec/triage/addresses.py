@@ -37,8 +37,9 @@ MOST_NAMES = 8
 NOT_MET = frozenset({"network.too-few", "network.rendezvous"})
 NOBODY = "network.no-route"
 ONE_PLACE = (
-    "`localhost` is another machine on each node: set MASTER_ADDR (torchrun: `--rdzv-endpoint`) on all of them"
-    " to the name of one, mostly the first (`scontrol show hostnames $SLURM_JOB_NODELIST | head -n1`). Else"
+    "`localhost` is another machine on each node: set MASTER_ADDR (torchrun: `--rdzv-endpoint`) on all of"
+    " them to the name of one, mostly the first (`scontrol show hostnames $SLURM_JOB_NODELIST | head -n1`)."
+    " Else"
 )
 
 
