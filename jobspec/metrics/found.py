@@ -104,7 +104,7 @@ def without_samples(table: Table) -> Table:
 def as_asked(table: Table, own: Collection[str], asked: Collection[str]) -> tuple[Table, dict[str, str]]:
     """The table with a framework's own names and those that people ask for, and what these replace.
 
-    A person may ask for any framework's metric by a usual name.
+    A person may ask for any framework's metric by a usual name. A name of either stays beside the other.
     """
     # A summary holds the last value alone: where another usual name has a series, it is no series of its own.
     lone = {name for name in (*own, *asked) if len(table.series(name)) == 1}
@@ -114,8 +114,10 @@ def as_asked(table: Table, own: Collection[str], asked: Collection[str]) -> tupl
     renamed = {logged: name for name, logged in others.items() if logged not in ("", name)}
     replaced = lone & set(renamed.values())
     rows = tuple(
-        row._replace(metric=renamed.get(row.metric, row.metric))
+        row._replace(metric=name)
         for row in table.rows
         if row.metric not in replaced
+        for name in dict.fromkeys((renamed.get(row.metric, row.metric), row.metric))
+        if name not in renamed or name in own or name in asked
     )
     return replace(table, rows=rows), {name: logged for logged, name in renamed.items()}

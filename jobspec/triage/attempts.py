@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 
+from jobspec.triage.addresses import Addresses
 from jobspec.triage.landmarks import Kind, Landmark, find_all, kind, present
 from jobspec.triage.match import Match
 from jobspec.triage.ranking import Course
@@ -132,6 +133,7 @@ class Attempt:
     last: dict[str, Match] = field(default_factory=dict)
     trends: dict[str, deque[Match | None]] = field(default_factory=dict)
     speakers: dict[str, set[str]] = field(default_factory=dict)
+    addresses: Addresses = field(default_factory=Addresses)
     begun: float | None = None
 
     def keep(self, match: Match) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from jobspec.triage.addresses import NOT_MET, with_addresses
 from jobspec.triage.attempts import Attempt
 from jobspec.triage.match import Match
 from jobspec.triage.nodes import with_nodes
@@ -27,9 +28,16 @@ from jobspec.triage.silence import STALL, with_last_work, with_silence
 
 # Of a run without a train step these explain more than its end, though other processes may have gone on.
 EXCEPTIONS = frozenset({"effect.exception", "effect.rollout", "effect.text-read"})
-# Processes that never came, and what a library said before about how it was started.
-NOT_MET, STARTED_ALONE = frozenset({"network.too-few", "network.rendezvous"}), "note.srun-unused"
+# What a library says about how it was started, where processes never came.
+STARTED_ALONE = "note.srun-unused"
 NETWORK, WAITS = "network", "train.waits"
+NO_NUMBER = "provider.nan"
+FROM_THE_START = (
+    "look first at what the training starts from: loss mask and rewards of the first batch (a group of one"
+    " answer, no token that counts), weights that were not loaded, the precision (fp16), code of the loss;"
+    " `torch.autograd.set_detect_anomaly(True)` names the operation. Of a resumed run look at the end of the"
+    " earlier log"
+)
 # Kinds of failures after which a process seldom goes on.
 DEADLY = frozenset({"gpu-memory", "gpu", "node", "host-memory"})
 
@@ -180,6 +188,8 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
         {part.file: part.attempt.course for part in parts},
     )
     matches = with_nodes(matches, [part.attempt.speakers for part in parts])
+    matches = with_addresses(matches, [(part.file, part.attempt.addresses) for part in parts])
+    matches = [_from_the_start(match, parts) for match in matches]
     works = {part.file: part.attempt.work for part in parts}
     matches = _with_launch(_with_late_effect(matches, parts))
     end = first_cause(matches)
@@ -222,6 +232,15 @@ def _with_launch(matches: list[Match]) -> list[Match]:
         replace(match, facts=(*match.facts, fact)) if match.signature in NOT_MET else match
         for match in matches
     ]
+
+
+def _from_the_start(match: Match, parts: Sequence[Part]) -> Match:
+    """The match; a value of the first step that is no number did not come from the steps before it."""
+    first = next((part.attempt.course.first_step for part in parts if part.file == match.file), None)
+    if match.signature != NO_NUMBER or first is None or first.line < match.line:
+        return match
+    fact = "it is in the first step that the log shows of this training"
+    return replace(match, facts=(*match.facts, fact), fix=FROM_THE_START)
 
 
 def _with_late_effect(matches: list[Match], parts: Sequence[Part]) -> list[Match]:

@@ -8,10 +8,10 @@ from functools import cache
 from itertools import chain
 
 from jobspec.log_search import Hints
-from jobspec.triage import attempts, landmarks, work
+from jobspec.triage import addresses, attempts, landmarks, work
 from jobspec.triage.signatures import Signature, load_signatures
 
-MARKS = (*landmarks.ALL, *attempts.ALL, *work.SIGNS)
+MARKS = (*landmarks.ALL, *attempts.ALL, *work.SIGNS, *addresses.ALL)
 
 
 @dataclass

@@ -148,6 +148,7 @@ class _Log:
                 self._lines(view, part, hot, step)
                 self._trends(view, hints)
                 self.now.work.add(view, self.number, hints, self.latest)
+                self.now.addresses.add(view, self.number, hints)
                 self.number += view.ends
         else:
             self.number += block.ends

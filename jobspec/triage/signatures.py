@@ -45,12 +45,13 @@ class Fix:
     steps: tuple[tuple[re.Pattern[str], str], ...]
 
     def fitting(self, said: str) -> str:
-        """The first step whose words are there. Those that name no path do not count inside of one."""
+        """The first step whose words are there, with what their named groups hold in place of `{group}`.
+        Words that name no path do not count inside of one."""
         told = _PATH.sub("/", said)
         return next(
-            step
+            _filled(step, found.groupdict(""))
             for words, step in self.steps
-            if words.search(said if _OF_PATHS.search(words.pattern) else told)
+            if (found := words.search(said if _OF_PATHS.search(words.pattern) else told))
         )
 
 
@@ -142,6 +143,12 @@ def _signature(item: dict[str, Any]) -> Signature:
     generic = bool(item.get("generic") or item.get("wrapper"))
     lists: dict[str, Any] = {name: tuple(item[name]) for name in ("hints", "samples") if name in item}
     return Signature(**{**item, **compiled, **lists, "generic": generic, "fix": _fix(item["fix"])})
+
+
+def _filled(step: str, groups: dict[str, str]) -> str:
+    for name, text in groups.items():
+        step = step.replace(f"{{{name}}}", text)
+    return step
 
 
 def _fix(written: str | dict[str, str]) -> Fix:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobspec.evidence.found_logs import find_logs
-from jobspec.metrics import Table, parse_console, read_console
-from jobspec.metrics.found import read_found
+from jobspec.metrics import Row, Table, parse_console, read_console
+from jobspec.metrics.found import as_asked, read_found
 from jobspec.metrics.names import logged_name
 from tests.kits.found_runs import FOUND_RUNS, FoundRun, bar, logged, trainer_state
 from tests.kits.found_runs_more import MORE_FOUND_RUNS, wandb_bytes
@@ -171,6 +171,21 @@ def test_series_of_tensorboards_page_has_its_tag_as_name(tmp_path: Path) -> None
 )
 def test_asked_metric_is_known_by_its_other_names(asked: str, logged_names: list[str], name: str) -> None:
     assert logged_name(asked, logged_names) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "kept"),
+    [
+        ("train/reward", ["train/reward"], {"train/reward", "reward"}),
+        ("reward", ["train/reward"], {"train/reward", "reward"}),
+        ("train/reward", [], {"reward"}),
+    ],
+)
+def test_metric_asked_by_another_name_keeps_the_framework_s_own(
+    name: str, own: list[str], kept: set[str]
+) -> None:
+    rows = tuple(Row(name, step, 0.5, None, "metrics.json", 0) for step in (1, 2))
+    assert set(as_asked(Table(rows), own, ["reward"])[0].metrics) == kept
 
 
 def rows_of(folder: Path, values: dict[int, float]) -> None:

@@ -28,4 +28,7 @@ def test_of_a_run_is_told_what_its_logs_show(run: dict[str, Any], tmp_path: Path
     assert run.get("line", "") in text
     assert run.get("says", "") in words
     assert not [untrue for untrue in run.get("not", ()) if untrue in "".join(said.values())]
+    advice = cause.fix if cause is not None else ""
+    assert run.get("advises", "") in advice
+    assert run.get("advises_not", "\0") not in advice
     assert port_of(text) == run.get("port", port_of(text))

@@ -137,7 +137,8 @@ def _trainer(run: VariantRun) -> Answer:
         return run.passed()
     if lines:
         return run.failed(f"another trainer than `{run.variant.trainer}` ran", [lines[0].item])
-    return run.unseen(f"the log does not show the start of the `{run.variant.trainer}` trainer")
+    asked = f"the `{run.variant.trainer}` trainer" if run.known else "a trainer of GRPO"
+    return run.unseen(f"the log does not show the start of {asked}")
 
 
 def _steps(run: VariantRun) -> Answer:

@@ -60,7 +60,8 @@ def judge_capture(run: VariantRun) -> Answer:
     losses = [row for _, table in run.tables for row in table.series(LOSS)]
     ends = [row_item(row) for row in (losses[0], losses[-1])]
     finite = "; ".join(all_finite(table) for _, table in run.tables)
-    reason = f"{run.logs[0].path}; {losses[0].source}; {len(held)} conditions hold; {finite}"
+    conditions = f"{len(held)} conditions hold; " if run.known or held else ""
+    reason = f"{run.logs[0].path}; {losses[0].source}; {conditions}{finite}"
     return run.passed(reason, [log, *ends, *held])
 
 
@@ -92,7 +93,9 @@ def _outcomes(run: VariantRun) -> Iterator[Outcome]:
     for check in run.variant.metric_checks:
         for name, table in run.tables:
             if not check.file or name in (check.file, ""):
-                yield evaluate(check, table)
+                outcome = evaluate(check, table)
+                if run.known or outcome.logged:
+                    yield outcome
 
 
 def _conditions(run: VariantRun, outcomes: list[Outcome]) -> Iterator[Answer]:

@@ -62,6 +62,8 @@ def _judge_variant(run: VariantRun) -> Answer:
     """`Pass` with every required line, no forbidden line, and an adapter that has parameters."""
     if run.skipped is not None:
         return Answer(Status.SKIPPED, f"`{run.name}`: {run.skipped.groups[0]}", (run.skipped.item,))
+    if not run.known:
+        return run.unseen("no variant was named, and the log does not show which one of this level ran")
     answers = [*_proofs(run), *_adapter(run), *_overrides(run), *_routes(run), *_refit(run)]
     if (bad := worst(answers)) is not None:
         return bad

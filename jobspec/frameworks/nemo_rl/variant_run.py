@@ -37,7 +37,8 @@ MAX_DEPTH = 6  # folders searched below other people's files
 class VariantRun:
     """One variant as the last attempt left it. `tables` are its metric files by name.
 
-    `guessed` marks a variant that the user did not name; any trainer of GRPO then counts.
+    `guessed` marks a variant that the user did not name; any trainer of GRPO then counts. Where the files
+    show none, it is not `known` which one ran, and no answer names one.
     """
 
     variant: Variant
@@ -46,6 +47,7 @@ class VariantRun:
     logs: tuple[LogFile, ...] = ()
     tables: tuple[tuple[str, Table], ...] = ()
     guessed: bool = False
+    known: bool = True
 
     @property
     def name(self) -> str:
@@ -55,20 +57,23 @@ class VariantRun:
     def foreign(self) -> bool:
         return self.evidence.foreign
 
+    def _of_it(self, reason: str) -> str:
+        return f"`{self.name}`: {reason}" if self.known and reason else reason
+
     def passed(self, reason: str = "", items: Sequence[EvidenceItem] = ()) -> Answer:
-        return answer.passed(f"`{self.name}`: {reason}" if reason else "", items)
+        return answer.passed(self._of_it(reason), items)
 
     def failed(self, reason: str, items: Sequence[EvidenceItem] = ()) -> Answer:
         """The answer to a fault that the files show."""
-        return answer.failed(f"`{self.name}`: {reason}", items)
+        return answer.failed(self._of_it(reason), items)
 
     def blocked(self, reason: str, items: Sequence[EvidenceItem] = ()) -> Answer:
         """The answer where a cause outside of the tested code hides the proof."""
-        return answer.blocked(f"`{self.name}`: {reason}", items)
+        return answer.blocked(self._of_it(reason), items)
 
     def not_tested(self, reason: str, items: Sequence[EvidenceItem] = ()) -> Answer:
         """The answer where something else than what the variant tests ran."""
-        return answer.not_tested(self.foreign, f"`{self.name}`: {reason}", items)
+        return answer.not_tested(self.foreign, self._of_it(reason), items)
 
     def unseen(self, reason: str, items: Sequence[EvidenceItem] = ()) -> Answer:
         """The answer where no file shows it: a failure of our own runs, whose files are whole, else blocked.
@@ -190,10 +195,12 @@ def runs_of(evidence: Evidence) -> tuple[VariantRun, ...]:
     if planned:
         return tuple(VariantRun(v, evidence, lines, logs, _tables(evidence, v)) for v in planned)
     candidates = [item for item in VARIANTS if item.level == (evidence.plan.expect.number or 0)]
-    if "true" in map(str.lower, read_settings(lines).get(PEFT, ())):
-        candidates = [item for item in candidates if item.lora] or candidates
-    variant = next((item for item in candidates if shows(item, lines)), None) or candidates[0]
-    return (VariantRun(variant, evidence, lines, logs, _tables(evidence, variant), guessed=True),)
+    lora = "true" in map(str.lower, read_settings(lines).get(PEFT, ())) or bool(lines.get("adapter"))
+    candidates = [item for item in candidates if item.lora == lora] or candidates
+    shown = next((item for item in candidates if shows(item, lines)), None)
+    variant = shown or candidates[0]
+    known, tables = lora or shown is not None, _tables(evidence, variant)
+    return (VariantRun(variant, evidence, lines, logs, tables, guessed=True, known=known),)
 
 
 def _next_process(lines: Lines, load: Line) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -481,6 +482,19 @@ def test_trainer_that_prints_no_start_is_told_by_its_configuration(
         tmp_path / "run", f"{said}{WORKER}Model, optimizer, and learning rate scheduler built\n{PEFT}"
     )
     assert f"`{variant}`: " in reason(judged(folder, "lora"), REQUESTED)
+
+
+@pytest.mark.parametrize(("lora", "start", "named"), [
+    ("", "", ""), ("", "Running synchronous GRPO training\n", "full-learning"), (PEFT, "", "lora-learning"),
+])  # fmt: skip
+def test_variant_of_a_level_is_what_the_files_show_or_none(
+    tmp_path: Path, lora: str, start: str, named: str
+) -> None:
+    built = f"{start}{WORKER}Model, optimizer, and learning rate scheduler built\n{lora}"
+    verdict = judged(write(tmp_path / "run", built), "learning")
+    told = {part for item in verdict.deliverables for part in re.findall(r"`([\w-]+-learning)`", item.reason)}
+    assert told == ({named} if named else set())
+    assert ("does not show which one of this level ran" in reason(verdict, REQUESTED)) is not bool(named)
 
 
 def test_traced_command_is_no_applied_override(healthy: Path) -> None:

@@ -1,0 +1,105 @@
+"""Where the processes of a run say they are, and where they were told to meet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+from jobspec.log_search import line_at
+from jobspec.log_text import clean
+from jobspec.triage.blocks import View
+from jobspec.triage.landmarks import Kind, find_first, kind, present
+from jobspec.triage.match import Match
+
+OWN = (
+    kind("Bootstrap : Using"),
+    kind("Bootstrap: Using"),
+    kind("NET/Socket : Using"),
+    kind("NET/IB : Using"),
+)
+_HERE = r"[\"'`]?[=:, ]+[\"'`]?(?:localhost|127\.\d+\.\d+\.\d+)\b"
+HERE = tuple(
+    kind(name, name + _HERE)
+    for name in ("MASTER_ADDR", "master_addr", "master-addr", "rdzv_endpoint", "rdzv-endpoint")
+)
+_COUNT, _RANK = r"[\"'`]?[=:, ]+[\"'`]?(?:[2-9]|[1-9]\d+)\b", r"[\"'`]?[=:, ]+[\"'`]?[1-9]\d*\b"
+SEVERAL = (
+    *(kind(name, rf"(?i:\b{name}){_COUNT}") for name in ("NNODES", "nnodes", "SLURM_NNODES", "num_nodes")),
+    *(kind(name, rf"\b{name}{_RANK}") for name in ("NODE_RANK", "node_rank", "node-rank")),
+)
+ALL = (*OWN, *HERE, *SEVERAL)
+_USED = re.compile(rb"(?:Bootstrap ?|NET/\w+ ): Using ([^\n]*)")
+_IP = re.compile(rb":(\d+(?:\.\d+){3})<")
+_CALLED = re.compile(r"\b[Cc]onnect to (\d+(?:\.\d+){3})<")
+MOST_NAMES = 8
+NOT_MET = frozenset({"network.too-few", "network.rendezvous"})
+NOBODY = "network.no-route"
+ONE_PLACE = (
+    "`localhost` is another machine on each node: set MASTER_ADDR (torchrun: `--rdzv-endpoint`) on all of"
+    " them to the name of one, mostly the first (`scontrol show hostnames $SLURM_JOB_NODELIST | head -n1`)."
+    " Else"
+)
+
+
+@dataclass
+class Addresses:
+    """What an attempt's log shows: addresses that NCCL uses, the first line that names this machine as the
+    place to meet, and the first that counts several nodes."""
+
+    own: set[str] = field(default_factory=set)
+    here: tuple[int, str] | None = None
+    several: tuple[int, str] | None = None
+
+    def add(self, view: View, number: int, hints: Set[str]) -> None:
+        """Take the view's own lines; `number` is that of the first."""
+        if present(OWN, hints):
+            found = chain.from_iterable(_IP.findall(used) for used in _USED.findall(view.text))
+            self.own.update(address.decode() for address in found)
+        self.here = self.here or _first(view, number, present(HERE, hints))
+        self.several = self.several or _first(view, number, present(SEVERAL, hints))
+
+
+def with_addresses(matches: Sequence[Match], logs: Sequence[tuple[str, Addresses]]) -> list[Match]:
+    """The matches; a connection to an address of no process that these logs show says so, and ranks that did
+    not meet say where several nodes were told to meet on their own machine."""
+    own = set[str]().union(*(addresses.own for _, addresses in logs))
+    here = next(((file, *log.here) for file, log in logs if log.here), None)
+    several = next(((file, *log.several) for file, log in logs if log.several), None)
+    return [_with_addresses(match, own, here, several) for match in matches]
+
+
+def _with_addresses(
+    match: Match, own: Set[str], here: tuple[str, int, str] | None, several: tuple[str, int, str] | None
+) -> Match:
+    if match.signature == NOBODY:
+        called = _CALLED.search(match.text)
+        if called is None or called[1] in own or len(own) < 2:
+            return match
+        fact = f"{called[1]} is none of the addresses that NCCL uses in these logs: {_names(own)}"
+        return replace(match, facts=(*match.facts, fact))
+    if match.signature in NOT_MET and here is not None and several is not None:
+        fact = (
+            f"{_shown(here)} names the machine itself as the place to meet, {_shown(several)} several nodes"
+        )
+        return replace(match, facts=(*match.facts, fact), fix=f"{ONE_PLACE} {match.fix}")
+    return match
+
+
+def _first(view: View, number: int, kinds: tuple[Kind, ...]) -> tuple[int, str] | None:
+    """Number and text of the first line of one of the kinds."""
+    at = find_first(view.text, kinds)
+    if at < 0:
+        return None
+    line = view.text[at : line_at(view.text, at)[1]].decode("utf-8", "replace")
+    return number + view.offset(at) - view.start, clean(line).strip()
+
+
+def _shown(place: tuple[str, int, str]) -> str:
+    return f"{place[0]}:{place[1]}: {place[2][:80]}"
+
+
+def _names(names: Set[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(sorted(names)[:MOST_NAMES]) + more
