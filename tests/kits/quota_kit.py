@@ -10,14 +10,12 @@ from pathlib import Path
 
 import pytest
 
-DISK_BYTES = 400 << 20
 
-
-def commands(image: Path, mounted: Path, size: int) -> list[list[str]]:
+def commands(image: Path, mounted: Path, size: int, disk: int = 400 << 20) -> list[list[str]]:
     """What makes `mounted`/limited, which takes `size` bytes; root is bound by it too."""
     limited = str(mounted / "limited")
     return [
-        ["truncate", "--size", str(DISK_BYTES), str(image)],
+        ["truncate", "--size", str(disk), str(image)],
         ["mkfs.btrfs", "-q", str(image)],
         ["mount", "-o", "loop", str(image), str(mounted)],
         ["btrfs", "quota", "enable", str(mounted)],
