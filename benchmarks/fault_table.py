@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -56,7 +57,15 @@ def cells(row: Seen) -> list[str]:
 
     verdict = "right" if row.right else f"WRONG: {row.broken or row.cause}"
     fault, _, moment = row.name.partition(" / ")
-    return [fault, moment, seconds(row.noticed), seconds(row.ended), row.state, verdict, row.kept, row.left]
+    left = counted(row.left.split(", "))
+    return [fault, moment, seconds(row.noticed), seconds(row.ended), row.state, verdict, row.kept, left]
+
+
+def counted(left: Sequence[str]) -> str:
+    """`folders on n5, folders on n6` as `folders on 2 nodes`: which ones they were is chance."""
+    places = Counter(what.rpartition(" on ")[0] for what in left if " on " in what)
+    rows = [f"{what} on {count} node{'s'[: count > 1]}" for what, count in places.items()]
+    return ", ".join(rows) or ", ".join(left)
 
 
 def table(seen: Sequence[Seen], order: Sequence[str], left: Sequence[str]) -> Iterator[str]:
