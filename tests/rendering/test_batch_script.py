@@ -187,7 +187,9 @@ def test_a_step_that_hangs_at_its_limit_in_an_allocation_is_killed(
     run_dir: Callable[..., Path], stage: Stage, tmp_path: Path
 ) -> None:
     """Slurm ends a job at its limit, and not a run that shares the job with others."""
-    assert in_allocation(stage, run_dir(), tmp_path / "log", "0.5", "") == 137
+    folder = run_dir()
+    assert in_allocation(stage, folder, tmp_path / "log", "0.5", "") == 137
+    assert (folder / "job-overdue").is_file()
     (call,) = stage.calls()
     assert b"JOBSPEC_GRACE_S" not in call.env
 
@@ -195,7 +197,9 @@ def test_a_step_that_hangs_at_its_limit_in_an_allocation_is_killed(
 def test_a_step_that_ends_at_its_limit_leaves_nobody_who_waits_to_kill_it(
     run_dir: Callable[..., Path], stage: Stage, tmp_path: Path
 ) -> None:
-    assert in_allocation(stage, run_dir(), tmp_path / "log", "611.7", "5") == 5
+    folder = run_dir()
+    assert in_allocation(stage, folder, tmp_path / "log", "611.7", "5") == 5
+    assert not (folder / "job-overdue").exists()
     waiting = ["pgrep", "-f", "sleep 611[.]7"]
     wait_for(lambda: subprocess.run(waiting, capture_output=True, check=False).returncode == 1)
 
