@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.kits import quota_kit
 from tests.slurm.lab import Lab, await_true
 
 READ_ONLY = "mount --bind RUNS RUNS && mount -o remount,bind,ro RUNS"
 AWAY = "mount -t tmpfs tmpfs RUNS"
 BACK = "umount -l RUNS"
-FULL = "dd if=/dev/zero of=/tmp/jobspec-root/fill bs=1M 2>/dev/null; true"
+LOCAL = "/tmp/jobspec-root"  # `node_local` of the test cluster's profile for root
+FULL = f"dd if=/dev/zero of={LOCAL}/fill bs=1M 2>/dev/null; true"
+UNDO = f"umount -l {LOCAL}; umount -l /tmp/other; rm -rf /tmp/other /tmp/other.img"
 
 
 @dataclass
@@ -93,6 +96,28 @@ def link(where: str, seconds: float, times: int = 1, then: bool = True) -> Act:
     return act
 
 
+def local_disk(node: str, *commands: Sequence[str]) -> Callable[[Lab], Callable[[], object]]:
+    """Another disk at `LOCAL` of a node; returns what takes it away again."""
+
+    def before(lab: Lab) -> Callable[[], object]:
+        for argv in (["mkdir", "-p", "/tmp/other"], *commands):
+            done = lab.cluster.run(node, list(argv))
+            assert done.returncode == 0, done.stderr
+        return lambda: lab.cluster.run(node, ["sh", "-c", UNDO])
+
+    return before
+
+
+def quota_disk(node: str, size: int) -> Callable[[Lab], Callable[[], object]]:
+    """Of a node: a quota on a disk that has room for what is staged."""
+    made = quota_kit.commands(Path("/tmp/other.img"), Path("/tmp/other"), size, disk=4 << 30)
+    return local_disk(node, *made, ["mount", "--bind", "/tmp/other/limited", LOCAL])
+
+
+def tmpfs_disk(node: str, size: int) -> Callable[[Lab], Callable[[], object]]:
+    return local_disk(node, ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", LOCAL])
+
+
 def finish(trial: Trial) -> None:
     (trial.run_dir / "finish").touch()
 
@@ -161,7 +186,11 @@ def controller(trial: Trial, meanwhile: Act = no_act) -> None:
     cluster.run("ctl", ["pkill", "-TERM", "-x", "slurmctld"])
     meanwhile(trial)
     time.sleep(8)
-    out = cluster.lab / "log/slurmctld.out"
+    start_controller(trial.lab)
+
+
+def start_controller(lab: Lab) -> None:
+    cluster, out = lab.cluster, lab.cluster.lab / "log/slurmctld.out"
     cluster.run("ctl", ["sh", "-c", f"setsid slurmctld -D >>{out} 2>&1 </dev/null &"])
     await_true(lambda: cluster.run("ctl", ["timeout", "5", "sinfo", "-h"]).returncode == 0, "slurmctld", 60)
 

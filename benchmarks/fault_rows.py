@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from benchmarks.fault_acts import (
@@ -25,9 +26,11 @@ from benchmarks.fault_acts import (
     on,
     other_job,
     power,
+    quota_disk,
     requeue,
     scancel,
     suspend,
+    tmpfs_disk,
     twice,
 )
 from tests.slurm.lab import PYTHON, Lab, await_true
@@ -70,6 +73,7 @@ class Row:
     user: str = "root"
     container: Callable[[Lab], dict[str, Any]] | None = None  # the section of the spec
     before: Callable[[Lab], Callable[[], object]] | None = None  # makes a node so; returns what undoes it
+    submit: Callable[[Lab, Path], dict[str, Any]] | None = None  # else `jobspec submit`
 
     @property
     def name(self) -> str:
@@ -100,7 +104,10 @@ def rows() -> list[Row]:
     )
     add("driver of a worker killed", "training", kill("driver", "worker"), "FAILED", r"signal 9|137|killed")
     add("srun killed", "training", kill("srun"), "FAILED|CANCELLED", r"cancel|srun|SIGTERM|killed")
-    add("batch script killed", "training,saving", kill("batch"), "FAILED|CANCELLED", r"cancel|SIGTERM|killed")
+    by_chance = (
+        r"cancel|SIGTERM|killed"  # srun's own child may end the step before Slurm's SIGTERM reaches it
+    )
+    add("batch script killed", "training,saving", kill("batch"), "FAILED|CANCELLED", by_chance, kept=False)
     add("gcs killed", "ray bring-up,ray training", kill("gcs"), "FAILED", r"Ray|GCS|gcs|ray")
     add("gcs stopped", "ray bring-up", kill("gcs", "head", "STOP"), "FAILED", r"Ray|GCS|gcs|ray")
     add("raylet of the head killed", "ray bring-up,ray training", kill("raylet"), "FAILED", r"Ray|raylet|ray")
@@ -219,6 +226,27 @@ def rows() -> list[Row]:
             r"^$|No space",
             script="small-disk",
         )
+    for where, node in (("the head", "n1"), ("a worker", "n2")):  # rows that run alone get these two
+        add(
+            f"quota of {where} used up",
+            "staging",
+            no_act,
+            "FAILED 3:0",
+            rf"quota of space or of files.* {node}$",
+            kept=False,
+            alone=True,
+            before=quota_disk(node, 300 << 20),
+        )
+    add(
+        "node disk of a worker too small",
+        "staging",
+        no_act,
+        "FAILED 3:0",
+        r"staging needs.* n2$",
+        kept=False,
+        alone=True,
+        before=tmpfs_disk("n2", 1500 << 20),
+    )
     for code, said in ((1, "exited with 1"), (5, "exited with 5"), (42, "exited with 42")):
         add(f"exit {code}", "training", no_act, f"FAILED {code}:0", said, script=f"exit {code}")
     add(

@@ -4,8 +4,9 @@ Each row starts a run on two nodes, does one thing to it, and looks how it ends:
 run's own files tell of it, after how many the job is out of RUNNING, Slurm's last word, whether the report's
 first cause is the right one, whether the head's artifact is there, and what is left on the nodes.
 
-    python benchmarks/faults.py [--only PATTERN] [--jobs 3] [--json FILE]
+    python benchmarks/faults.py [--only PATTERN] [--jobs 3] [--json FILE [--page docs/faults.md]]
 
+A FILE that is there keeps the rows that are not run again; `--page` puts the table of all into a page.
 Needs what the Slurm tests need: root on Debian with the packages of `.ci/debian-packages`.
 """
 
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import os
 import re
 import sys
@@ -21,14 +21,16 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.fault_acts import Trial
+from benchmarks.fault_acts import LOCAL, Trial
 from benchmarks.fault_containers import container_rows, left_containers, make_images
 from benchmarks.fault_rows import Row, await_moment, rows, sections
+from benchmarks.fault_submits import submit_rows
+from benchmarks.fault_table import Seen, cells, into_page, keep, table, today
 from tests.slurm.cluster import Cluster
 from tests.slurm.cluster_files import Options
 from tests.slurm.lab import Lab, await_true
@@ -36,28 +38,7 @@ from tests.slurm.machine import missing
 
 MODEL_BYTES = 1200 << 20
 NODE_DISK = "3g"
-LOCAL = "/tmp/jobspec-root"  # `node_local` of the test cluster's profile for root
-
-
-@dataclass(frozen=True)
-class Seen:
-    """How a row ended. Seconds are from the fault on; None where it never was so."""
-
-    name: str
-    noticed: float | None = None
-    ended: float | None = None
-    state: str = ""
-    cause: str = ""
-    right: bool = False
-    kept: str = ""
-    left: str = ""
-    attempts: int = 0
-    digests: tuple[str, ...] = ()
-    broken: str = ""  # the row itself could not be done
-
-    @property
-    def good(self) -> bool:
-        return self.right and self.kept != "no" and not self.broken
+TOLD = ("text", "why", "node")  # of a first cause
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,11 +46,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="regular expression on `FAULT / MOMENT`")
     parser.add_argument("--jobs", type=int, default=3, help="rows at once")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--page", type=Path, help="the page whose table is made anew")
     options = parser.parse_args(argv)
     if reason := missing():
         print(reason, file=sys.stderr)
         return 2
-    wanted = [row for row in (*rows(), *container_rows()) if re.search(options.only, row.name)]
+    known = (*rows(), *submit_rows(), *container_rows())
+    wanted = [row for row in known if re.search(options.only, row.name)]
     cluster = Cluster(f"faults-{os.getpid()}", Options(nodes=2 * options.jobs + 2), owned=True)
     cluster.start()
     try:
@@ -83,10 +66,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         left = after_the_next_job(lab, seen, runtimes)
     finally:
         cluster.stop()
-    for line in table(seen, left):
-        print(line)
-    if options.json:
-        options.json.write_text(json.dumps([asdict(row) for row in seen], indent=1))
+    whole = keep(options.json, seen) if options.json else seen
+    lines = list(table(whole, [row.name for row in known], left))
+    print("\n".join(lines))
+    if options.page:
+        into_page(options.page, lines)
     return 0 if all(row.good for row in seen) and not left else 1
 
 
@@ -118,7 +102,7 @@ def tried(lab: Lab, row: Row) -> Seen:
         traceback.print_exc()
         seen = Seen(row.name, broken=f"{type(problem).__name__}: {str(problem).splitlines()[0][:80]}")
     print("\t".join(cells(seen)), file=sys.stderr, flush=True)
-    return seen
+    return replace(seen, day=today())
 
 
 def try_row(lab: Lab, row: Row) -> Seen:
@@ -138,7 +122,11 @@ def try_row(lab: Lab, row: Row) -> Seen:
         undo(trial)
         lab.cluster.run("ctl", ["scancel", "--signal=KILL", "--full", trial.job])
         for node in trial.nodes:
-            if lab.cluster.alive(node) and lab.cluster.run(node, ["mountpoint", "-q", LOCAL]).returncode != 0:
+            if not lab.cluster.alive(node):
+                continue
+            if row.moment == "staging":  # the next such row would find the model there
+                lab.cluster.run(node, ["sh", "-c", f"rm -rf {LOCAL}/hf-*"])
+            if lab.cluster.run(node, ["mountpoint", "-q", LOCAL]).returncode != 0:
                 give_disk(lab, node)
 
 
@@ -148,12 +136,23 @@ def undo(trial: Trial) -> None:
         trial.undo.pop()()
 
 
+def spec_name(row: Row) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", row.name.lower())[:40].strip("-")
+
+
+def jobs_of(lab: Lab, row: Row) -> set[str]:
+    """All jobs of runs of this spec, whoever submitted them."""
+    rows = [line.split() for line in lab.slurm("squeue", "-h", "-t", "all", "-o", "%A %j").splitlines()]
+    return {job for job, name in rows if re.match(rf"{spec_name(row)}-\d{{8}}-", name)}
+
+
 def start(lab: Lab, row: Row) -> Trial:
     script, more = sections(row, lab)
-    name = re.sub(r"[^a-z0-9]+", "-", row.name.lower())[:40].strip("-")
+    name = spec_name(row)
     argv = ["bash", "-c", script]
     undo = [row.before(lab)] if row.before else []
-    run = lab.submit(lab.command_spec(name, argv, nodes=2, **more), cluster=row.cluster, user=row.user)
+    spec = lab.command_spec(name, argv, nodes=2, **more)
+    run = row.submit(lab, spec) if row.submit else lab.submit(spec, cluster=row.cluster, user=row.user)
     job = run["job_id"]
     await_true(lambda: nodes_of(lab, job) != [], "the job's nodes", 90)
     return Trial(lab, run["run_id"], Path(run["run_dir"]), job, nodes_of(lab, job), undo, row.user)
@@ -178,12 +177,9 @@ def judge(lab: Lab, row: Row, trial: Trial, began: float, ended: float, state: s
     left = list(left_overs(lab, trial.nodes, digests, trial.run_id))
     _, report = lab.report(trial.run_id, user=trial.user)
     first = report["first_cause"] or {}
-    cause = "" if report["result"] == "Pass" else f"{report['reason']}"
-    text = (
-        ""
-        if report["result"] == "Pass"
-        else " ".join((cause, str(first.get("text", "")), str(first.get("why", ""))))
-    )
+    passed = report["result"] == "Pass"
+    cause = "" if passed else f"{report['reason']}"
+    text = "" if passed else " ".join([cause, *(str(first.get(key, "")) for key in TOLD)])
     wanted = row.cause.format(head=trial.head, worker=trial.worker) if "{" in row.cause else row.cause
     right = bool(re.search(row.state, state)) and bool(re.search(wanted, text))
     return Seen(
@@ -197,6 +193,7 @@ def judge(lab: Lab, row: Row, trial: Trial, began: float, ended: float, state: s
         ", ".join(left) or "none",
         len(attempts),
         digests,
+        jobs=len(jobs_of(lab, row)),
     )
 
 
@@ -254,27 +251,6 @@ def after_the_next_job(lab: Lab, seen: Sequence[Seen], runtimes: Sequence[str]) 
         *left_overs(lab, lab.cluster.nodes, digests, "no-such-run"),
         *left_containers(lab, lab.cluster.nodes),
     ]
-
-
-def cells(row: Seen) -> list[str]:
-    def seconds(value: float | None) -> str:
-        return "-" if value is None else f"{value:.1f}"
-
-    verdict = "right" if row.right else f"WRONG: {row.broken or row.cause}"
-    fault, _, moment = row.name.partition(" / ")
-    return [fault, moment, seconds(row.noticed), seconds(row.ended), row.state, verdict, row.kept, row.left]
-
-
-def table(seen: Sequence[Seen], left: Sequence[str]) -> Iterator[str]:
-    heads = ["fault", "moment", "noticed s", "ended s", "state", "first cause", "artifacts", "left-overs"]
-    yield "| " + " | ".join(heads) + " |"
-    yield "|" + "---|" * len(heads)
-    for row in seen:
-        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells(row)) + " |"
-    good = sum(row.good for row in seen)
-    yield ""
-    rest = ", ".join(left) or "nothing is left"
-    yield f"{len(seen)} rows, {good} as they should be; after the next job {rest}"
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ Ray's authentication is off for the peers, who do not ask for it; jobspec pays f
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -180,14 +179,27 @@ def race(lab: Lab, racer: Racer, nodes: int, number: int) -> float:
     (out / "job.sh").write_text(BATCH.format(out=out, tools=tools, bin=PYTHON.parent))
     options = [f"--nodes={nodes}", "--exclusive", "--parsable", f"--output={out}/job.log", f"--chdir={out}"]
     job = lab.slurm("sbatch", *options, str(out / "job.sh")).strip()
-    await_true((out / "up").exists, racer.name, PATIENCE_S, lambda: last_lines(out))
-    found = json.loads((out / "up").read_text())
+    try:
+        found = await_up(lab, racer.name, job, out)
+    finally:
+        lab.cluster.run("ctl", ["scancel", job])
+        bringup.await_idle(lab)
+        for name in lab.cluster.nodes:  # no racer finds another one's address or session
+            lab.cluster.run(name, ["bash", "-c", "rm -rf /tmp/ray /tmp/launch-*.sh"])
     assert found["alive"] == nodes, f"{racer.name} started the driver with {found['alive']} of {nodes} nodes"
-    lab.slurm("scancel", job)
-    bringup.await_idle(lab)
-    for name in lab.cluster.nodes:  # no racer finds another one's address or session
-        lab.cluster.run(name, ["bash", "-c", "rm -rf /tmp/ray /tmp/launch-*.sh"])
     return float(found["up"]) - float((out / "start").read_text())
+
+
+def await_up(lab: Lab, name: str, job: str, out: Path) -> dict[str, float]:
+    """What the driver says. Raises: AssertionError when the job ends without it, or takes too long."""
+
+    def settled() -> bool:
+        return (out / "up").exists() or not lab.slurm("squeue", "-h", "-j", job, "-t", "pending,running")
+
+    await_true(settled, name, PATIENCE_S, lambda: last_lines(out))
+    assert (out / "up").exists(), f"{name}: the job ended before the driver began\n{last_lines(out)}"
+    found: dict[str, float] = json.loads((out / "up").read_text())
+    return found
 
 
 def last_lines(out: Path) -> str:
@@ -203,9 +215,12 @@ def ours(lab: Lab, nodes: int, number: int) -> float:
     (out / "driver.py").write_text(DRIVER)
     argv = [str(PYTHON), str(out / "driver.py"), str(out / "up")]
     spec = lab.command_spec(f"race-{nodes}-{number}", argv, nodes=nodes, mode="ray")
-    run_dir = Path(lab.submit(spec, cluster="lab-bench")["run_dir"])
-    await_true((out / "up").exists, f"jobspec: {shlex.quote(str(run_dir))}", PATIENCE_S)
-    found = json.loads((out / "up").read_text())
+    run = lab.submit(spec, cluster="lab-bench")
+    run_dir = Path(run["run_dir"])
+    try:
+        found = await_up(lab, f"jobspec: {run_dir}", run["job_id"], out)
+    finally:
+        lab.cluster.run("ctl", ["scancel", run["job_id"]])
+        bringup.await_idle(lab)
     assert found["alive"] == nodes, found
-    bringup.await_idle(lab)
     return float(found["up"]) - float((run_dir / "batch-start").read_text())

@@ -27,6 +27,9 @@ from jobspec.runs.records import Launch, read_launch, read_results, write_launch
 
 EXIT_FILE = "job-exit"
 CANCEL_FILE = "job-cancelled"
+OVERDUE_FILE = (
+    "job-overdue"  # the batch script's, in an allocation: it has killed what went on past the limit
+)
 # How long a cancelled run may take to collect its logs before it is killed.
 CANCEL_GRACE_S = 60.0
 _POLL_S = 0.1
@@ -248,6 +251,8 @@ def _status(launch: Launch) -> JobStatus:
     code = _read_code(run.root / EXIT_FILE)
     if (run.root / CANCEL_FILE).exists():
         return JobStatus(JobState.CANCELLED, "cancelled by its user", code, host)
+    if (run.root / OVERDUE_FILE).exists():
+        return JobStatus(JobState.TIMEOUT, "it did not end when it was told to, and was killed", code, host)
     if code is None:
         return _without_code(launch, run, host)
     state = JobState.COMPLETED if code == 0 else JobState.FAILED

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from jobspec.finding import JobspecError, fail
+from jobspec.launchers.access import transfer
 from jobspec.launchers.access.command import openssh, too_much
 from jobspec.launchers.access.transfer import Transfers
 from jobspec.words import install_command
@@ -82,18 +83,18 @@ class MasterClient(Transfers):
         words = [openssh(), *self._session_options(), "-s", "--", self._target, "sftp"]
         with (
             tempfile.TemporaryFile() as said,
-            _Pipe(fileno=ours.detach()) as pipe,
+            ours,
             subprocess.Popen(
                 words, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=said, start_new_session=True
             ) as child,
         ):
             theirs.close()
             try:
-                yield paramiko.SFTPClient(pipe)  # type: ignore[arg-type]  # it takes sockets too
+                yield paramiko.SFTPClient(_Pipe(ours))  # type: ignore[arg-type]  # it takes others too
             except (paramiko.SSHException, EOFError, ConnectionError, TimeoutError) as problem:
                 raise self._lost(_text(said) or str(problem)) from problem
             finally:
-                pipe.close()
+                ours.close()
                 child.kill()
 
     def _session_options(self) -> list[str]:
@@ -155,14 +156,19 @@ class MasterClient(Transfers):
         )
 
 
-class _Pipe(socket.socket):
-    """A socket with the two methods more that paramiko's SFTP asks of its own channel."""
+class _Pipe:
+    """What paramiko's SFTP asks of its own channel; of a socket it would wait for ever for the next byte."""
+
+    def __init__(self, end: socket.socket) -> None:
+        end.settimeout(transfer.SILENCE_S)
+        self._end = end
+        self.send, self.recv, self.close = end.send, end.recv, end.close
 
     def get_name(self) -> str:
         return "sftp"
 
     def recv_ready(self) -> bool:
-        return bool(select.select([self], [], [], 0)[0])
+        return bool(select.select([self._end], [], [], 0)[0])
 
 
 def _talk(child: subprocess.Popen[bytes], text: bytes, end: float) -> tuple[int | None, bytearray, bytearray]:

@@ -17,14 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import JobspecError, fail
+from jobspec.launchers.access import transfer
 from jobspec.launchers.access.command import openssh, too_much
 from jobspec.launchers.access.transfer import Transfers
+from jobspec.runtime.base.in_time import in_time
 from jobspec.words import install_command
 
 if TYPE_CHECKING:
     import paramiko
 
 CONNECT_TIMEOUT_S = 20.0
+_WORDS = {TimeoutError: "it gives no answer", EOFError: "it ended"}  # of errors that have none
 
 
 class SshClient(Transfers):
@@ -44,7 +47,7 @@ class SshClient(Transfers):
         with self._connected():
             channel = self._transport().open_session(timeout=CONNECT_TIMEOUT_S)
             channel.settimeout(1.0)
-            channel.exec_command("bash -l -s")
+            in_time(CONNECT_TIMEOUT_S, lambda: channel.exec_command("bash -l -s"), TimeoutError())
             channel.sendall(text)
             channel.shutdown_write()
             return _drain(channel, time.monotonic() + timeout_s)
@@ -74,14 +77,20 @@ class SshClient(Transfers):
             raise fail(
                 "launch.ssh-closed",
                 f"the connection to `{self.where}` was lost",
-                why=str(problem) or type(problem).__name__,
+                why=str(problem) or _WORDS.get(type(problem), type(problem).__name__),
                 fix="try again",
             ) from problem
 
     @contextlib.contextmanager
     def _sftp(self) -> Iterator[paramiko.SFTPClient]:
-        with self._connected(), self._connect().open_sftp() as sftp:
-            yield sftp
+        import paramiko
+
+        with self._connected():
+            channel = self._transport().open_session(timeout=CONNECT_TIMEOUT_S)
+            channel.settimeout(transfer.SILENCE_S)
+            in_time(transfer.SILENCE_S, lambda: channel.invoke_subsystem("sftp"), TimeoutError())
+            with paramiko.SFTPClient(channel) as sftp:
+                yield sftp
 
     def _transport(self) -> paramiko.Transport:
         transport = self._connect().get_transport()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # Files that only grow: a longer remote one is continued from where the local copy ends.
 _GROWING = (".log", ".jsonl")
+SILENCE_S = 120.0  # a storage of the login node that hangs is silent, too
 
 
 class Transfers(LoginShell):

@@ -38,6 +38,7 @@ _NO_STEP = 0xFFFFFFF0
 _FIELD = re.compile(r"(?<!\S)(\w+)=(\S*)")
 _COMMAND = re.compile(r"(?<!\S)Command=(.*?)(?= \w+=|$)")  # a folder of runs may have blanks
 _NODES = re.compile(r"(?<!\S)Nodes=\S+ CPU_IDs=(\S*) Mem=(\d*) GRES=(\S*)")
+KILL_WAIT_S = 30  # from the time limit on, as Slurm's KillWait by default
 _OLD_S = 30 * 86400.0  # no allocation is as old: its lock file is removed
 
 
@@ -62,9 +63,11 @@ class Allocation:
         Nobody else ends a run that takes longer than it asked for.
         """
         limit = (plan.time_limit_s or 0) - plan.slurm.grace_s
-        within = f"timeout --foreground --preserve-status -s USR1 {limit}" if limit > 0 else ""
-        # Its agents are those of a cluster.
-        return {**self.env, "SLURM_OVERLAP": "1", "JOBSPEC_LOCAL": "", "JOBSPEC_WITHIN": within}
+        own = {"SLURM_OVERLAP": "1", "JOBSPEC_LOCAL": ""}  # its agents are those of a cluster
+        if limit > 0:
+            own["JOBSPEC_WITHIN"] = f"timeout --foreground --preserve-status -s USR1 {limit}"
+            own["JOBSPEC_GRACE_S"] = str(plan.slurm.grace_s + KILL_WAIT_S)
+        return {**self.env, **own}
 
     def sets(self, data: Mapping[str, Any], counted: bool) -> list[str]:
         """Overrides by which a spec asks for what is there, where it leaves that open; no run is requeued.

@@ -10,7 +10,7 @@ import signal
 import time
 import traceback
 from dataclasses import replace
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import Plan
@@ -169,16 +169,29 @@ class Attempt:
 
     # What the phases ask and note.
 
-    def replies(self, phase: str, calls: Sequence[Call], deadline_s: Optional[float]) -> Dict[int, Reply]:
-        """The replies of all nodes; errors among their findings block the run. Raises: RunStoppedError."""
-        start = time.time()
-        # In preflight all nodes are heard; later one fault is enough to stop the copying of a terabyte.
-        enough = _no_errors if phase == "preflight" else _has_errors
+    def gather(
+        self,
+        phase: str,
+        calls: Sequence[Call],
+        deadline_s: Optional[float],
+        enough: Callable[[Call], bool] = lambda _call: False,
+    ) -> None:
+        """Until all have answered, or one is `enough`; who is late blocks the run.
+
+        Raises: RunStoppedError.
+        """
         try:
             self.nodes.gather(calls, deadline_s, enough=enough)
         except DeadlineError as missed:
             late = [_too_late(self.who.hosts[index], phase, deadline_s) for index in missed.indices]
             self.fail(phase, *late)
+
+    def replies(self, phase: str, calls: Sequence[Call], deadline_s: Optional[float]) -> Dict[int, Reply]:
+        """The replies of all nodes; errors among their findings block the run. Raises: RunStoppedError."""
+        start = time.time()
+        # In preflight all nodes are heard; later one fault is enough to stop the copying of a terabyte.
+        enough = _no_errors if phase == "preflight" else _has_errors
+        self.gather(phase, calls, deadline_s, enough)
         self.nodes.settle(calls, FURTHER_FAULTS_S)
         replies = {call.index: call.reply for call in calls if call.reply is not None}
         errors: List[Finding] = []

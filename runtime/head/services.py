@@ -10,6 +10,8 @@ from jobspec.runtime.head.nodes import Call
 STOP_GRACE_S = 5.0
 HURRY_GRACE_S = 2.0  # after a signal or a fault: Slurm ends the step by itself soon
 SLACK_S = 8.0  # for SIGKILL to act, and the answers
+PLACE_S = 30.0  # a node only notes the addresses
+BEGIN_S = 20.0  # beside the wait for `ready`: to open the log and start the program
 
 
 def place(attempt: Attempt, ports: Sequence[Mapping[str, int]]) -> None:
@@ -24,7 +26,7 @@ def place(attempt: Attempt, ports: Sequence[Mapping[str, int]]) -> None:
         for service in attempt.plan.services
     }
     calls = attempt.nodes.call_all("place_services", {"places": places})
-    attempt.nodes.gather(calls)
+    attempt.gather("preflight", calls, PLACE_S)
     errors = [found for call in calls for found in attempt.note("preflight", call.index, call.reply or {})]
     if errors:
         attempt.fail("preflight", *errors)
@@ -43,7 +45,7 @@ def start(attempt: Attempt) -> None:
         attempt.record.log.emit("services", "progress", data={"what": "service", "name": service.name})
         calls = [attempt.nodes.call(node, "service", {"index": index}) for node in service.nodes]
         try:
-            attempt.replies("services", calls, None)
+            attempt.replies("services", calls, service.ready.timeout_s + BEGIN_S)
         finally:
             _note(attempt, calls)
     attempt.record.end(times, "ok")

@@ -14,9 +14,11 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from jobspec.plan import Plan, StagePlan
 from jobspec.runtime.base import network, own_folder
 from jobspec.runtime.base.canary import answer_canary
+from jobspec.runtime.base.full_disk import refusal
 from jobspec.runtime.base.identity import Identity, NodePaths
 from jobspec.runtime.node.software import software
 from jobspec.runtime.raycluster import process
+from jobspec.runtime.staging.places import staged_bytes
 
 RAY_SPARE_PORTS = 11  # see RayPorts, and one each for the GCS and MASTER_PORT
 MASTER_PORTS = (20000, 20999)  # without Ray
@@ -45,7 +47,8 @@ class Facts:
     clock_skew_s: float
     canary: str  # empty: seen, else what went wrong
     conflicts: Tuple[str, ...] = ()
-    stage_bytes: int = 0
+    stage_bytes: int = 0  # still to be copied
+    local_fix: str = ""
     ports: Tuple[int, ...] = ()
     software: Mapping[str, object] = field(default_factory=dict)
     service_ports: Mapping[str, int] = field(default_factory=dict)  # by service; 0: none is free
@@ -79,7 +82,7 @@ def gather(
     """Look at this node. Touches: the canary in the attempt folder, `node_local`, ports for a moment."""
     have = network.addresses()
     ports, service_ports = _ports(plan, who, nonce)
-    local_error, local_free = _prepare_local(Path(plan.node_local))
+    local_error, local_fix, local_free = _prepare_local(Path(plan.node_local))
     return Facts(
         node=who.name,
         python=tuple(sys.version_info[:3]),
@@ -92,13 +95,18 @@ def gather(
         local_dir=plan.node_local,
         local_free=local_free,
         local_error=local_error,
+        local_fix=local_fix,
         shm_bytes=_shm_bytes(),
         gpus=count_gpus(env),
         cpus=len(os.sched_getaffinity(0)),
         clock_skew_s=clock_skew_s,
         canary=answer_canary(paths.attempt, who.name, nonce),
         conflicts=tuple(name for name in CONFLICTS if env.get(name)),
-        stage_bytes=sum(source_bytes(item) for item in plan.stage if item.node_local and not item.from_hub),
+        stage_bytes=sum(
+            _left_bytes(item, plan.node_local)
+            for item in plan.stage
+            if item.node_local and not item.from_hub  # the hub has not been asked for sizes yet
+        ),
         ports=ports,
         software=software(),
         service_ports=service_ports,
@@ -131,8 +139,8 @@ def count_gpus(env: Mapping[str, str]) -> int:
     return len([part for part in visible.split(",") if part.strip() and part.strip() != "-1"])
 
 
-def _prepare_local(path: Path) -> Tuple[str, int]:
-    """(what went wrong, free bytes) of the node-local folder, which is made when missing.
+def _prepare_local(path: Path) -> Tuple[str, str, int]:
+    """(what went wrong, its fix, free bytes) of the node-local folder, which is made when missing.
 
     Raises: JobspecError when others may change it.
     """
@@ -142,11 +150,18 @@ def _prepare_local(path: Path) -> Tuple[str, int]:
             path.chmod(0o1777)  # users share a node's disk as they share /tmp
         own_folder.check_parent(path)
         probe = path / f".probe-{os.getpid()}"
-        probe.write_bytes(b"x")
-        probe.unlink()
-        return "", shutil.disk_usage(path).free
+        try:
+            probe.write_bytes(b"x")
+        finally:
+            probe.unlink(missing_ok=True)
+        return "", "", shutil.disk_usage(path).free
     except OSError as failure:
-        return failure.strerror or str(failure), 0
+        return (*refusal(failure, path), 0)
+
+
+def _left_bytes(item: StagePlan, node_local: str) -> int:
+    """Bytes that are still to be copied: an earlier run has left the others here."""
+    return max(0, source_bytes(item) - staged_bytes(item, node_local))
 
 
 def source_bytes(item: StagePlan) -> int:

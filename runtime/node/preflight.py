@@ -156,13 +156,14 @@ def _check_disk(plan: Plan, facts: Facts) -> Iterator[Finding]:
             "preflight.node-local",
             f"`{facts.local_dir}` cannot be written: {facts.local_error}",
             "staging, the helper build and Ray keep their files there",
-            "correct `paths.node_local` in the site profile, or mount it into the container",
+            facts.local_fix
+            or "correct `paths.node_local` in the site profile, or mount it into the container",
         )
     elif facts.local_free < facts.stage_bytes + SPARE_BYTES:
         yield error(
             "preflight.disk",
             f"`{facts.local_dir}` has {_size(facts.local_free)} free, "
-            f"staging needs {_size(facts.stage_bytes)} "
+            f"staging needs {_size(facts.stage_bytes)} more "
             f"and {_size(SPARE_BYTES)} to spare",
             "the copy would fail half-way",
             "free space on the node, or read from shared storage with `stage: shared`",

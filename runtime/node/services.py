@@ -112,11 +112,15 @@ class Services:
         gpus = share_gpus(self._plan, self._who.index, self._visible)[plan.name]
         variables = {**env, "PORT": str(place.port), "CUDA_VISIBLE_DEVICES": ",".join(gpus)}
         argv = command_line(CommandPlan(plan.name, plan.argv, plan.shell))
+        # Without the lock: the log may be on a file system that does not answer, and `stop` must not wait.
+        task = Task(argv, variables, "", self._logs / plan.log, self._redactor, echo=False, rank=0)
         with self._lock:
-            if self._closed:
-                return None
-            task = Task(argv, variables, "", self._logs / plan.log, self._redactor, echo=False, rank=0)
-            service = self._running[plan.name] = Service(plan, place, task)
+            closed = self._closed
+            if not closed:
+                service = self._running[plan.name] = Service(plan, place, task)
+        if closed:
+            task.child.terminate(0.0)
+            return None
         threading.Thread(target=self._watch, args=(service,), daemon=True, name=plan.name).start()
         return service
 

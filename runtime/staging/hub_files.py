@@ -24,6 +24,7 @@ from jobspec.runtime.staging.faults import corrupt_at_hub
 from jobspec.runtime.staging.hashing import GIT_SHA1, SHA256
 from jobspec.runtime.staging.hfcache import FileEntry, Listing, is_remote, selected
 from jobspec.runtime.staging.hub_client import HubClient, RefusedError
+from jobspec.runtime.staging.places import repo_folder
 from jobspec.runtime.staging.transfer import OpenSource, Stream, open_local
 
 MAX_LISTING_BYTES = 64 << 20
@@ -36,11 +37,6 @@ _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 _HASHES = {SHA256: re.compile(r"[0-9a-f]{64}\Z"), GIT_SHA1: re.compile(r"[0-9a-f]{40}\Z")}
 T = TypeVar("T")
 Row = Tuple[str, int, str, str]  # name, size, algorithm, digest
-
-
-def repo_folder(item: StagePlan) -> str:
-    """The name of the item's cache folder."""
-    return "--".join([item.kind + "s", *item.repo_id.split("/")])
 
 
 def list_hub(client: HubClient, item: StagePlan, state: str = "") -> Listing:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import tempfile
 import time
@@ -34,6 +33,7 @@ from jobspec.runtime.staging.hub_files import HubFiles, hub_lanes
 from jobspec.runtime.staging.journal import Journal
 from jobspec.runtime.staging.listed import listed, make_home
 from jobspec.runtime.staging.listing_checks import check_listing
+from jobspec.runtime.staging.places import place
 from jobspec.runtime.staging.publish import link_shared, publish, tidy
 from jobspec.runtime.staging.swarm import Swarm
 from jobspec.runtime.staging.transfer import Done, Limits, OpenSource, Transfer, default_lanes, open_local
@@ -155,7 +155,7 @@ def _settle(job: _Job, item: StagePlan, listing: Listing) -> Tuple[str, int]:
         job.report("ready", {"name": item.name, "path": path, "bytes": 0, "seconds": 0.0, "cached": True})
         return path, 0
     start = time.monotonic()
-    folder = _folder(item, listing)
+    kind, folder = place(item)
     state = os.path.join(job.home, "stage", folder)
 
     def waiting(holder: str, seconds: float) -> None:
@@ -167,7 +167,7 @@ def _settle(job: _Job, item: StagePlan, listing: Listing) -> Tuple[str, int]:
         if job.swarm is not None:
             job.swarm.busy("")
         leases.hold(job.home, folder)
-        path, moved = _stage(job, item, listing, folder, exclusive)
+        path, moved = _stage(job, item, listing, kind, folder, exclusive)
     job.report(
         "ready",
         {
@@ -185,16 +185,9 @@ def _shared_path(listing: Listing) -> str:
     return os.path.join(listing.root, listing.files[0].name) if listing.single else listing.root
 
 
-def _folder(item: StagePlan, listing: Listing) -> str:
-    """The item's folder name on the node: the repo's, or a readable name with a key for a plain source."""
-    if listing.repo_folder:
-        return listing.repo_folder
-    readable = re.sub(r"[^\w.-]+", "_", os.path.basename(os.path.normpath(item.source)))[:60] or "data"
-    text = "\0".join([os.path.realpath(item.source), *item.allow, "\1", *item.ignore])
-    return f"{readable}-{hashlib.sha256(text.encode('utf-8', 'surrogateescape')).hexdigest()[:10]}"
-
-
-def _stage(job: _Job, item: StagePlan, listing: Listing, folder: str, exclusive: bool) -> Tuple[str, int]:
+def _stage(
+    job: _Job, item: StagePlan, listing: Listing, kind: str, folder: str, exclusive: bool
+) -> Tuple[str, int]:
     state = os.path.join(job.home, "stage", folder)
     # Without locks another process may stage the same now: parts of our own then, and none to continue.
     parts = (
@@ -202,7 +195,7 @@ def _stage(job: _Job, item: StagePlan, listing: Listing, folder: str, exclusive:
         if exclusive
         else tempfile.mkdtemp(prefix=folder + ".parts-", dir=os.path.dirname(state))
     )
-    target = os.path.join(job.home, "hub" if listing.repo_folder else "plain", folder)
+    target = os.path.join(job.home, kind, folder)
     if os.path.islink(target):
         os.unlink(target)
     blobs = os.path.join(target, "blobs") if listing.repo_folder else target

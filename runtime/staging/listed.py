@@ -15,8 +15,9 @@ from jobspec.runtime.base import node_lock
 from jobspec.runtime.base.in_time import in_time
 from jobspec.runtime.staging.faults import os_finding
 from jobspec.runtime.staging.hfcache import FileEntry, Listing, list_hf, list_plain
-from jobspec.runtime.staging.hub_files import HubFiles, list_hub, repo_folder
+from jobspec.runtime.staging.hub_files import HubFiles, list_hub
 from jobspec.runtime.staging.listing_checks import check_listing
+from jobspec.runtime.staging.places import repo_folder
 from jobspec.runtime.staging.transfer import Limits
 
 T = TypeVar("T")

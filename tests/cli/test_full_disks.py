@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from jobspec.runtime.base.full_disk import refusal
+from tests.kits.quota_kit import quota
 
 JOBSPEC = Path(sys.executable).with_name("jobspec")
 SMALL = 24 << 20
@@ -31,34 +32,21 @@ pytestmark = [
 
 @pytest.fixture
 def disk(tmp_path: Path, kind: str) -> Iterator[Path]:
-    """24 MiB, or 600 inodes, or a subvolume of Btrfs with a quota of 24 MiB on a disk that has room."""
-    mounted = tmp_path / "mounted"
+    """24 MiB, or 600 inodes, or a quota of 24 MiB on a disk that has room."""
+    with quota(tmp_path, SMALL) if kind == "quota" else tmpfs(tmp_path / "mounted", kind) as folder:
+        yield folder
+
+
+@contextmanager
+def tmpfs(mounted: Path, kind: str) -> Iterator[Path]:
     mounted.mkdir()
-    try:
-        yield quota(tmp_path, mounted) if kind == "quota" else tmpfs(mounted, kind)
-    finally:
-        subprocess.run(["umount", "--lazy", mounted], capture_output=True, check=False)
-
-
-def tmpfs(mounted: Path, kind: str) -> Path:
     options = f"size={SMALL}" if kind == "full" else "size=200m,nr_inodes=600"
     if not did("mount", "-t", "tmpfs", "-o", options, "none", str(mounted)):
         pytest.skip("needs the right to mount a tmpfs")
-    return mounted
-
-
-def quota(made: Path, mounted: Path) -> Path:
-    image, folder = made / "disk", mounted / "limited"
-    with image.open("wb") as file:
-        file.truncate(400 << 20)
-    if not (shutil.which("mkfs.btrfs") and did("mkfs.btrfs", "-q", str(image))):
-        pytest.skip("needs btrfs-progs")
-    if not did("mount", "-o", "loop", str(image), str(mounted)):
-        pytest.skip("needs a loop device and Btrfs in the kernel")
-    assert did("btrfs", "quota", "enable", str(mounted))
-    assert did("btrfs", "subvolume", "create", str(folder))
-    assert did("btrfs", "qgroup", "limit", str(SMALL), str(folder))
-    return folder
+    try:
+        yield mounted
+    finally:
+        did("umount", "--lazy", str(mounted))
 
 
 def did(*argv: str) -> bool:

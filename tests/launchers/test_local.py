@@ -170,6 +170,11 @@ def test_cancel_kills_an_agent_that_does_not_listen(start) -> None:  # type: ign
         time.sleep(0.02)
 
 
+def test_a_run_that_was_killed_at_its_limit_has_timed_out(start) -> None:  # type: ignore[no-untyped-def]
+    _, launch = start("touch job-overdue; exit 137")
+    assert await_final(launch) is JobState.TIMEOUT
+
+
 def test_interrupted_start_has_started_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C after the process is there and before its number is recorded: nobody could find it again."""
     run = RunPaths(tmp_path / "demo" / RUN_ID)

@@ -172,6 +172,38 @@ def test_signal_that_comes_before_the_step_is_known_is_handed_on(
     assert job.wait(timeout=30) == 128 + signal.SIGUSR2
 
 
+def in_allocation(stage: Stage, folder: Path, log: Path, grace: str, on_usr1: str) -> int:
+    """The exit code of a run at whose limit the keeper sends USR1; its results were written before."""
+    stage.program("srun", then=STEP.format(log=log, on_usr1=on_usr1))
+    job = start(stage, folder / "job.sbatch", JOBSPEC_GRACE_S=grace)
+    wait_for(lambda: log.exists() and "ready" in log.read_text())
+    (folder / "attempts/1").mkdir(parents=True)
+    (folder / "attempts/1/results.json").write_text("{}")
+    job.send_signal(signal.SIGUSR1)
+    return job.wait(timeout=60)
+
+
+def test_a_step_that_hangs_at_its_limit_in_an_allocation_is_killed(
+    run_dir: Callable[..., Path], stage: Stage, tmp_path: Path
+) -> None:
+    """Slurm ends a job at its limit, and not a run that shares the job with others."""
+    folder = run_dir()
+    assert in_allocation(stage, folder, tmp_path / "log", "0.5", "") == 137
+    assert (folder / "job-overdue").is_file()
+    (call,) = stage.calls()
+    assert b"JOBSPEC_GRACE_S" not in call.env
+
+
+def test_a_step_that_ends_at_its_limit_leaves_nobody_who_waits_to_kill_it(
+    run_dir: Callable[..., Path], stage: Stage, tmp_path: Path
+) -> None:
+    folder = run_dir()
+    assert in_allocation(stage, folder, tmp_path / "log", "611.7", "5") == 5
+    assert not (folder / "job-overdue").exists()
+    waiting = ["pgrep", "-f", "sleep 611[.]7"]
+    wait_for(lambda: subprocess.run(waiting, capture_output=True, check=False).returncode == 1)
+
+
 @pytest.mark.parametrize(("restarts", "requeued"), [("", True), ("1", True), ("2", False)])
 def test_the_time_limit_leads_to_another_attempt(
     restarts: str, requeued: bool, run_dir: Callable[..., Path], stage: Stage, tmp_path: Path

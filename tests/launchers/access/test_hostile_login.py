@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from jobspec.finding import JobspecError
-from jobspec.launchers.access import command
+from jobspec.launchers.access import command, transfer
+from jobspec.launchers.access.master import MasterClient
+from jobspec.launchers.access.transfer import Transfers
 from tests.kits.sshd_kit import HAS_SSHD, Server
 
 pytestmark = pytest.mark.skipif(
@@ -69,6 +73,41 @@ def test_command_that_prints_for_ever_is_given_up(
 def test_profile_that_prints_for_ever_is_given_up(login: Login) -> None:
     done = login("yes").client().run(["true"], timeout_s=1)
     assert (done.code, done.timed_out, done.stdout) == (124, True, "")
+
+
+SFTP = "/usr/lib/openssh/sftp-server"
+
+
+@pytest.mark.parametrize("kind", ["own", "master"])
+@pytest.mark.parametrize("text", ["sleep 600", f"{SFTP} | {{ head -c 1000; sleep 600; }}"])
+def test_storage_that_falls_silent_is_given_up(
+    kind: str, text: str, login: Login, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the file server of the login node hangs, at once or in mid-download."""
+    monkeypatch.setattr(transfer, "SILENCE_S", 1.0)
+    remote, local = tmp_path / "remote", tmp_path / "local"
+    remote.mkdir()
+    (remote / "job.log").write_bytes(b"x" * 5000)
+    server = login(text)
+    with opened(server, kind, tmp_path / "socket") as client, pytest.raises(JobspecError) as caught:
+        client.download(str(remote), local)
+    assert [finding.rule for finding in caught.value.findings] == ["launch.ssh-closed"]
+    assert not (local / "job.log").exists()
+
+
+@contextmanager
+def opened(server: Server, kind: str, path: Path) -> Iterator[Transfers]:
+    if kind == "own":
+        client = server.client()
+        yield client
+        client.close()
+        return
+    ssh = ["ssh", "-F", str(server.config), "-S", str(path)]
+    subprocess.run([*ssh, "-fNM", "login"], check=True, capture_output=True)
+    try:
+        yield MasterClient("login", master=str(path), config=server.config)
+    finally:
+        subprocess.run([*ssh, "-O", "exit", "login"], check=False, capture_output=True)
 
 
 def test_profile_that_never_ends_is_given_up(login: Login) -> None:

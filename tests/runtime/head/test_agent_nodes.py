@@ -17,6 +17,7 @@ import pytest
 from jobspec.plan import CollectPlan, CommandPlan, HelpersPlan, ImportProof, RayPlan, RepoPlan, StagePlan
 from jobspec.runtime.base import channel
 from tests.kits.agent_lab import running, shell
+from tests.kits.quota_kit import quota
 
 ROOT = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root and unshare(1)"
@@ -247,6 +248,40 @@ def test_full_disk_is_found_with_its_node(tmp_path: Path) -> None:
         assert run.finish()[0] == 3
         found = run.results()["findings"]
     assert [(one["rule"], one["node"]) for one in found] == [("preflight.disk", "127.0.0.3")]
+
+
+@ROOT
+def test_a_disk_needs_no_room_for_what_an_earlier_run_has_staged(tmp_path: Path) -> None:
+    """The disk has 12 MiB beside the GiB that is left free; one copy takes 8."""
+    source, local = tmp_path / "data", tmp_path / "local"
+    source.write_bytes(b"x" * (8 << 20))
+    local.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={(1 << 30) + (12 << 20)}", "none", str(local)]
+    stage = (StagePlan("d", "dataset", str(source), layout="plain"),)
+    subprocess.run(mount, check=True)
+    try:
+        for name in ("first", "second"):
+            with running(tmp_path / name, shell("true"), stage=stage, node_local=str(local)) as run:
+                run.agent(0)
+                assert run.finish()[0] == 0, run.results()["findings"]
+        assert shutil.disk_usage(local).free < (1 << 30) + (8 << 20)
+    finally:
+        subprocess.run(["umount", "--lazy", str(local)], check=True)
+
+
+@ROOT
+def test_a_quota_that_is_used_up_is_called_that(tmp_path: Path) -> None:
+    with quota(tmp_path, 4 << 20) as local:
+        with contextlib.suppress(OSError), (local / "other").open("wb") as file:
+            while file.write(os.urandom(1 << 16)):
+                file.flush()
+        with running(tmp_path / "run", shell("true"), node_local=str(local)) as run:
+            run.agent(0)
+            assert run.finish()[0] == 3
+            (found,) = run.results()["findings"]
+    assert found["rule"] == "preflight.node-local"
+    assert "the quota of space or of files is used up (Disk quota exceeded)" in found["what"]
+    assert "quota -s" in found["fix"]
 
 
 def test_subnet_that_one_node_lacks(tmp_path: Path) -> None:

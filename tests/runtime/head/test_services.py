@@ -122,6 +122,20 @@ def test_ready_service_is_there_for_the_driver(tmp_path: Path, ready: ReadyPlan)
     assert "listens on" not in output  # the job's log is the commands'
 
 
+def test_a_start_that_hangs_blocks_the_run_with_its_node(tmp_path: Path) -> None:
+    """The file system of its log does not answer; a pipe that nobody reads is opened for as long."""
+    host = socket.gethostname()
+    with running(tmp_path, TOUCH, services=(script("true", ready=ReadyPlan("tcp", timeout_s=1.0)),)) as run:
+        log = run.attempt / "logs" / host / "service-judge.log"
+        log.parent.mkdir(parents=True)
+        os.mkfifo(log)
+        run.agent()
+        code, output = run.finish()
+        (found,) = run.results()["findings"]
+    assert code == 3, output
+    assert (found["rule"], found["node"]) == ("services.deadline", host)
+
+
 @needs_python39
 def test_service_on_the_oldest_python(tmp_path: Path) -> None:
     with running(tmp_path, ASKS, services=(judge(ready=ReadyPlan("http", "/ready")),)) as run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import subprocess
 import tempfile
@@ -14,13 +15,17 @@ import pytest
 
 from jobspec.runtime.staging import items
 from jobspec.runtime.staging.hfcache import FileEntry
+from jobspec.runtime.staging.places import staged_bytes
 from tests.kits.other_user import as_nobody, in_child
+from tests.kits.quota_kit import limit, quota
 from tests.runtime.staging.stage_kit import (
+    COMMIT,
     NAME,
     Source,
     blob_of,
     content,
     hf_repo,
+    item,
     rules,
     run,
     sharded,
@@ -111,6 +116,54 @@ def test_disk_without_inodes_is_told_as_that(tmp_path: Path, tmpfs: Callable[[st
     (finding,) = result.findings
     assert finding.rule == "stage.disk-full" and "no inodes are left there" in finding.what
     assert "df -i" in finding.fix and "node_local" in finding.fix
+
+
+@needs_root
+def test_quota_of_the_node_disk(tmp_path: Path) -> None:
+    """The disk has room, and nothing tells of a quota but the write that it refuses."""
+    files = sharded(4, 8 << 20)
+    repo = hf_repo(tmp_path, files)
+    with quota(tmp_path, 20 << 20) as disk:
+        result = run(repo, disk / "node", lanes=1)
+        (finding,) = result.findings
+        assert finding.rule == "stage.disk-full" and result.ready == {}
+        assert "the quota of space or of files is used up (Disk quota exceeded)" in finding.what
+        assert "quota -s" in finding.fix and "node_local" in finding.fix
+        assert not snapshot(disk / "node").exists()
+        kept = [blob.stat().st_size for blob in (disk / "node").rglob("blobs/*")]
+        subprocess.run(limit(disk, 64 << 20), check=True)
+        again = run(repo, disk / "node")
+        assert content(Path(again.ready["model"])) == files
+        assert kept and again.bytes == sum(map(len, files.values())) - sum(kept)
+
+
+@pytest.mark.parametrize("layout", ["hf", "plain"])
+def test_what_is_there_of_an_item(tmp_path: Path, layout: str) -> None:
+    files = sharded(2, 1 << 20)
+    source = hf_repo(tmp_path, files)
+    if layout == "plain":
+        source = source / "snapshots" / COMMIT
+    total, one = sum(map(len, files.values())), item(source, layout=layout)
+    node = tmp_path / "node"
+    assert staged_bytes(one, str(node)) == 0
+    assert run(source, node, layout=layout).ok
+    assert total <= staged_bytes(one, str(node)) < total + 100  # a repo has its refs beside
+    few = item(source, layout=layout, allow=("*.json",))
+    assert (staged_bytes(few, str(node)) == 0) is (layout == "plain")  # a folder of its own
+
+
+def test_a_part_is_there_too(tmp_path: Path) -> None:
+    source, node = hf_repo(tmp_path, sharded(2, 1 << 20)), tmp_path / "node"
+    assert not run(source, node, open_source=Cutting(), lanes=1).ok
+    assert 1 << 19 <= staged_bytes(item(source), str(node)) < 1 << 20
+
+
+class Cutting(Source):
+    """The source is out of reach once half of a file is read."""
+
+    def after(self, entry: FileEntry, view: memoryview) -> None:
+        if self.bytes > 1 << 19:
+            raise OSError(errno.EACCES, "Permission denied")
 
 
 @needs_root

@@ -17,6 +17,7 @@ from jobspec.runtime.base.channel import ChannelError, Hello, connect
 from jobspec.runtime.staging import chunks
 from jobspec.runtime.staging.hfcache import FileEntry
 from jobspec.runtime.staging.swarm import Peer
+from tests.kits.quota_kit import quota
 from tests.runtime.staging.stage_kit import (
     COMMIT,
     Source,
@@ -320,6 +321,21 @@ def test_disk_full_on_one_node(tmp_path: Path) -> None:
         for node in all_nodes:
             node.swarm.close()
         subprocess.run(["umount", "--lazy", small], check=False)  # a descriptor may still be open
+    assert [content(all_nodes[index].ready()) for index in (0, 2)] == [MODEL] * 2
+
+
+@needs_root
+def test_quota_of_one_node(tmp_path: Path) -> None:
+    repo, all_nodes = hf_repo(tmp_path, MODEL), nodes(tmp_path, 3)
+    with quota(tmp_path, 12 << 20) as limited:
+        all_nodes[1].folder = limited / "node"
+        try:
+            stage_all(all_nodes, [repo])
+        finally:
+            for node in all_nodes:
+                node.swarm.close()
+        assert rules(all_nodes[1].done)[0] == "stage.disk-full" and not snapshot(all_nodes[1]).exists()
+        assert "quota" in all_nodes[1].done.findings[0].what
     assert [content(all_nodes[index].ready()) for index in (0, 2)] == [MODEL] * 2
 
 
