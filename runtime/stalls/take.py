@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from jobspec.runtime.base import procs
-from jobspec.runtime.stalls import proc_facts, stacks, waits
+from jobspec.runtime.stalls import holders, proc_facts, stacks, waits
 from jobspec.runtime.stalls.hook import NAME, SIGNAL_ABOVE_MIN, TASKS_ABOVE_MIN
 from jobspec.runtime.stalls.source import Sources
 from jobspec.runtime.stalls.stacks import Process
@@ -83,6 +83,7 @@ def take(pids: Sequence[int], node: str, py_spy: str) -> Taken:
     """One sample of the processes."""
     networks = proc_facts.Networks()
     known = {pid: proc_facts.gather(pid, networks) for pid in pids if pid != os.getpid()}
+    holders.tell(known)
     wanted = [pid for pid, facts in known.items() if facts and _is_wanted(pid, facts)][:MAX_PROCESSES]
     notes: Dict[str, int] = {}
     end = time.monotonic() + TAKE_S
@@ -223,7 +224,7 @@ def _own_ranks(known: Dict[int, Dict[str, Any]]) -> None:
     for facts in known.values():
         parent = facts.get("parent", 0)
         if facts.get("world") == "1":
-            facts.pop("rank", None)
+            facts["only_rank"] = facts.pop("rank", "")
         elif facts.get("rank"):
             child = ranks.get(parent) == facts["rank"] and proc_facts.is_python(parent)
             if child or _is_orphan(facts, known):
