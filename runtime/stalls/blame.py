@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import List, Optional, Sequence, Set, Tuple
+from typing import Any, List, Optional, Sequence, Set, Tuple
 
 from jobspec.runtime.stalls import waits
-from jobspec.runtime.stalls.chains import behind, held_by, other_end
+from jobspec.runtime.stalls.chains import ON_HOLDERS, behind, held_by, other_end
 from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, at, does, moved
 from jobspec.runtime.stalls.phrases import DOES, phrase
 from jobspec.runtime.stalls.stacks import Frame, Process, Thread
@@ -30,6 +30,8 @@ class Explanation:
     node: str = ""
 
 
+_FAR = {waits.FILE_LOCK: "it is held by", waits.CHILD: "that is", waits.JOIN: "behind it is",
+        waits.FUTURE: "behind it is"}  # fmt: skip
 _ON = (waits.PIPE, waits.NETWORK, waits.FILE_LOCK)  # `op` is what it waits at
 
 
@@ -66,16 +68,24 @@ def _far(process: Process, view: View) -> str:
         return "; the other end is the process itself"
     if far is not None:
         there = Cohort(waits.of(far), (far,))
-        told = f"; the other end is {far.name}, which {does(there)}{at(there.wait)}"
+        who = _FAR.get(waits.of(process).kind, "the other end is")
+        told = f"; {who} {far.name}, which {does(there)}{at(there.wait)}"
         back = other_end(far, view) is process
         return f"{told}: each waits for the other" if back else told
-    rows = held_by(process)
+    rows = held_by(process) if waits.of(process).kind in ON_HOLDERS else None
     if rows is None:
         return ""
-    if not rows:
-        return "; no other process of the run has the other end"
-    said = [f"pid {pid} (`{command}`{f', {call}' if call else ''})" for pid, command, call in rows[:SHOWN]]
-    return f"; it waits for {said[0]}" if len(said) == 1 else f"; it waits for one of {', '.join(said)}"
+    return f"; it waits for {_holders(rows)}" if rows else "; no other process of the run has the other end"
+
+
+def _holders(rows: Sequence[Sequence[Any]]) -> str:
+    """Those that could end a wait, and for whom they wait themselves."""
+    said = [
+        f"pid {pid} (`{command}`{f', {call}' if call else ''})"
+        + (f", which waits for {_holders(further[0])}" if further else "")
+        for pid, command, call, *further in rows[:SHOWN]
+    ]
+    return said[0] if len(said) == 1 else f"one of {', '.join(said)}"
 
 
 def _within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, str, Optional[Frame]]:

@@ -10,7 +10,10 @@ from jobspec.runtime.stalls.cohorts import View, is_service
 from jobspec.runtime.stalls.stacks import Process
 from jobspec.runtime.stalls.waits import ON_RANKS
 
-_ON_CHILDREN = (waits.LOADER, waits.QUEUE, waits.CHILD, waits.JOIN, waits.FUTURE, waits.PIPE)
+ON_HOLDERS = frozenset({
+    waits.PIPE, waits.QUEUE, waits.CHILD, waits.JOIN, waits.FUTURE, waits.LOADER, waits.FILE_LOCK, waits.OTHER
+})  # fmt: skip
+ON_CHILDREN = (waits.LOADER, waits.QUEUE, waits.CHILD, waits.JOIN, waits.FUTURE, waits.PIPE)
 _SOCKET = re.compile(r" on socket (\S+) -> (\S+)")
 
 
@@ -80,7 +83,7 @@ def _waits_for(process: Process, able: Sequence[Process]) -> Optional[Process]:
         return rest[0] if rest else None
     if kind == waits.LOCK:
         return next((one for one in near if _shares(process, one) and _has_lock(process, one)), None)
-    if rows == [] or kind not in _ON_CHILDREN:
+    if rows == [] or kind not in ON_CHILDREN:
         return None
     children = [one for one in near if one.facts.get("parent") == process.pid]
     return next((one for one in children if acts(one)), None)

@@ -11,7 +11,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 from jobspec.runtime.stalls import links, ras, waits
 from jobspec.runtime.stalls.blame import Explanation, blame
-from jobspec.runtime.stalls.chains import acts, behind, follow
+from jobspec.runtime.stalls.chains import ON_CHILDREN, acts, behind, follow
 from jobspec.runtime.stalls.cohorts import (
     SHOWN,
     Cohort,
@@ -213,7 +213,7 @@ def _ranks(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
     parts = [
         (
             [group for group in mine if group.wait.kind in ON_RANKS],
-            [g for g in mine if g.wait.kind not in ON_RANKS],
+            [g for g in mine if g.wait.kind not in ON_RANKS and not _started(g, mine)],
         )
         for mine in by_role.values()
     ]
@@ -229,6 +229,12 @@ def _ranks(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
         if len(waiting) > 1 or (waiting and len(waiting[0].members) > 1):
             return _all_wait(waiting)
     return None
+
+
+def _started(group: Cohort, mine: Sequence[Cohort]) -> bool:
+    """Whether the group has started others of its kind, and waits for them: forked ranks have its command."""
+    parents = {(one.node, one.facts.get("parent")) for other in mine for one in other.members}
+    return group.wait.kind in ON_CHILDREN and all((one.node, one.pid) in parents for one in group.members)
 
 
 def _first(groups: Sequence[Cohort], view: View) -> Sequence[Cohort]:

@@ -45,6 +45,11 @@ def tell(known: Known) -> None:
                 behind[thread] = [_row(other, known[other]) for other in sorted(found)[:SHOWN]]
         if behind:
             facts["behind"] = behind
+    for pid, facts in known.items():
+        if not proc_facts.is_python(pid):
+            continue
+        for rows in facts.get("behind", {}).values():
+            _beyond(rows, known, {pid})
     for facts in known.values():
         if "calls" in facts:
             facts["calls"] = {thread: _plain(str(call)) for thread, call in facts["calls"].items()}
@@ -74,6 +79,15 @@ def _behind(
         return set(ends[far]) - {pid} or None if far in ends else None
     wanted = "r" if call.split(" ", 1)[0] in _WRITES else "w"
     return {other for other, mode in ends.get(found[1], {}).items() if wanted in mode} - {pid}
+
+
+def _beyond(rows: List[List[Any]], known: Known, seen: Set[int]) -> None:
+    """Add to each program that is no Python, and so has no stack in the dump, for whom it waits itself."""
+    for row in rows:
+        further = known[row[0]].get("behind", {}).get(str(row[0]), []) if row[0] not in seen else []
+        if further and not proc_facts.is_python(row[0]):
+            row.append([[*one[:3]] for one in further])
+            _beyond(row[3], known, {*seen, row[0]})
 
 
 def _row(pid: int, facts: Mapping[str, Any]) -> List[Any]:

@@ -176,13 +176,14 @@ def _descriptors(pid: int) -> Iterator[Tuple[int, str]]:
 
 
 def _ends(pid: int, descriptors: Mapping[int, str], sockets: Sockets) -> Dict[str, str]:
-    """The pipes and the sockets of no network that it has open, each with `r`, `w` or both."""
+    """The pipes and the sockets of no network that it has open: each with `r`, `w`, and 0 for its input."""
     found: Dict[str, str] = {}
     for number, target in descriptors.items():
         if target.startswith("pipe:[") or (target.startswith("socket:[") and target[8:-1] not in sockets):
             with contextlib.suppress(OSError):
                 mode = os.lstat(f"/proc/{pid}/fd/{number}").st_mode  # of the link itself
                 letters = ("r" if mode & 0o400 else "") + ("w" if mode & 0o200 else "")
+                letters += "" if number else "0"
                 found[target] = "".join(sorted({*found.get(target, ""), *letters}))
     return found
 

@@ -40,6 +40,12 @@ SERVICES = (
     "jobspec.runtime.raycluster.", "ray.scripts.scripts start", "bin/ray start ",
     "ray.util.client.server", "ray::DashboardAgent", "ray::RuntimeEnvAgent",
 )  # fmt: skip
+# Source: torch 2.13's, accelerate 1.12's and DeepSpeed 0.18's entry points.
+LAUNCHERS = (
+    "bin/torchrun ", "torch.distributed.run ", "torch.distributed.launch ", "torch/distributed/run.py ",
+    "bin/accelerate launch ", "accelerate.commands.launch ", "accelerate/commands/launch.py ",
+    "bin/deepspeed ", "deepspeed.launcher.", "deepspeed/launcher/",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,7 @@ def take(pids: Sequence[int], node: str, py_spy: str) -> Taken:
     end = time.monotonic() + TAKE_S
     with ThreadPoolExecutor(AT_ONCE) as pool:
         found = list(pool.map(lambda pid: _one(pid, known[pid], py_spy, notes, end), wanted))
+    _launchers(known)
     _own_ranks(known)
     named = [_complete(process, known[process.pid], node) for process in found]
     named += _dead_children(known, wanted, node)
@@ -218,6 +225,15 @@ def _complete(process: Process, facts: Dict[str, Any], node: str) -> Process:
     return replace(process, command=command, rank=rank, node=node, facts=facts)
 
 
+def _launchers(known: Mapping[int, Dict[str, Any]]) -> None:
+    """A launcher that has started its ranks is none of them, and waits for them by design."""
+    started = {facts.get("parent") for pid, facts in known.items() if facts and proc_facts.is_python(pid)}
+    for pid, facts in known.items():
+        if pid in started and any(text in facts.get("command", "") for text in LAUNCHERS):
+            facts["service"] = True
+            facts.pop("rank", None)
+
+
 def _own_ranks(known: Dict[int, Dict[str, Any]]) -> None:
     """Children inherit a rank's variables: only the first Python has it. One alone needs no number."""
     ranks = {pid: facts.get("rank", "") for pid, facts in known.items()}
@@ -225,6 +241,8 @@ def _own_ranks(known: Dict[int, Dict[str, Any]]) -> None:
         parent = facts.get("parent", 0)
         if facts.get("world") == "1":
             facts["only_rank"] = facts.pop("rank", "")
+            if parent in known and proc_facts.is_python(parent):  # which may have made ranks of its own
+                facts.pop("world")
         elif facts.get("rank"):
             child = ranks.get(parent) == facts["rank"] and proc_facts.is_python(parent)
             if child or _is_orphan(facts, known):

@@ -240,9 +240,9 @@ def _by_frames(thread: Thread, place: Optional[Frame]) -> Optional[Wait]:
         name = frame.function.rsplit(".", 1)[-1]
         kind = next((k for k, file, func in _RULES if file.search(frame.file) and func.match(name)), None)
         if kind is not None and not (found and found.kind == kind == COLLECTIVE and name.startswith("_")):
-            found = Wait(kind, place, thread, name if kind in ON_RANKS else "")
-            if kind == QUEUE and name == "join":
-                found = Wait(kind, place, thread, UNDONE)
+            lock = wanted_lock(place.text) if kind == LOCK and place else ""
+            undone = UNDONE if kind == QUEUE and name == "join" else ""
+            found = Wait(kind, place, thread, name if kind in ON_RANKS else lock or undone)
     return found
 
 

@@ -120,3 +120,14 @@ def test_who_has_locked_the_database_that_it_tries_again_and_again(fork: Start, 
     known = told(parent, child)
     assert behind(known[child], child) == [parent]
     assert behind(known[parent], parent) is None
+
+
+def test_programs_that_wait_for_each_other_are_no_python(fork: Start) -> None:
+    text = f"{BEGIN}one = subprocess.Popen(['sleep', '60'], stdout=subprocess.PIPE)\n"
+    text += "two = subprocess.Popen(['cat'], stdin=one.stdout, stdout=subprocess.PIPE)\n"
+    parent, cat = fork(f"{text}print(two.pid, flush=True)\ntwo.stdout.read()\n")
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    known = told(parent, *map(int, children))
+    sleeper = next(int(pid) for pid in children if int(pid) != cat)
+    further = [[sleeper, "sleep 60", "clock_nanosleep"]]
+    assert known[parent]["behind"][str(parent)] == [[cat, "cat", "read on pipe", further]]

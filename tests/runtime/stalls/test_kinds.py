@@ -37,6 +37,10 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
         ("manager_queue", "sleep", [102], "0", "score", "while pid 100 on `n1` waits at a queue or a pipe"),
         ("env_pipe", "queue", [100], "0", "step", "at environment (/r/own_env_pipe.py:13)"),
         ("server_thread", "network", [100], "0", "Handler.do_GET", "waits for a lock at Handler.do_GET"),
+        ("mp_lock", "sleep", [101], "0", "upload", "while pid 100 on `n1` waits for a lock at write"),
+        ("to_thread", "sleep", [100], "0", "score", "sleeps at score"),
+        ("torchrun", "sleep", [103], "2", "next_batch", "while ranks 0-1 wait in the collective"),
+        ("forked_ranks", "sleep", [103], "", "evaluate", "while pid 101 on `n1`; pid 102 on `n1` wait"),
         ("grandchild_pipe", "subprocess", [100], "0", "run_tool", "(`sleep 3600`, clock_nanosleep)"),
     ],
 )  # fmt: skip
