@@ -114,7 +114,8 @@ def _within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, s
         there = Cohort(others[0], (process,))
         more = f"; {others[0].thread.label} {does(there)}{at(others[0])}"
         # One that waits for work is told to end by whoever joins it; the place of any other is the cause.
-        idle = wait.kind == waits.JOIN and others[0].kind in (waits.QUEUE, waits.LOOP, waits.IDLE)
+        rests = others[0].kind in (waits.QUEUE, waits.LOOP, waits.IDLE) and others[0].op != waits.FULL
+        idle = wait.kind == waits.JOIN and rests
         return wait, more, wait.place if idle else others[0].place
     return wait, "", wait.place
 

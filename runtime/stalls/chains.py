@@ -33,6 +33,8 @@ def other_end(process: Process, view: View) -> Optional[Process]:
         others = [one for one in view.last if one.threads and one is not process]
         alone = _peer(process, others) is None and wait.op != waits.STORE and _socket(process) is not None
         return _peer(process, [process] if alone else others)
+    if wait.kind not in ON_HOLDERS:
+        return None
     pids = {row[0] for row in held_by(process) or ()}
     ends = [one for one in view.last if one.node == process.node and one.pid in pids]
     return ends[0] if len(ends) == len(pids) == 1 and ends[0].threads else None

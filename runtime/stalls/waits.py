@@ -18,7 +18,7 @@ LOADER, QUEUE, CHILD, JOIN, FUTURE, NETWORK = "loader", "queue", "subprocess", "
 LOCK, FILE_LOCK, BATON, PIPE, SLEEP = "lock", "file-lock", "baton", "pipe", "sleep"
 DISK, STOPPED, BUSY, OTHER = "disk", "stopped", "busy", "other"
 DRAIN, STORE = "drain", "store"  # `op` of a queue and of the network: what is waited for there
-UNDONE, BACKWARD = "task_done", "backward"  # the same of a queue, and of a collective
+UNDONE, FULL, BACKWARD = "task_done", "full", "backward"  # the same of a queue, and of a collective
 ON_RANKS = frozenset({COLLECTIVE, RENDEZVOUS, DEVICE})  # these wait for other ranks
 
 _OPS = (
@@ -192,7 +192,16 @@ def _of(process: Process) -> Wait:
     if found.op == BACKWARD:  # a hook of the program, which the engine runs in a thread of its own
         hooks = [other for other in process.threads if _is_native(other) and own_frame(other) is not None]
         return of_thread(process, hooks[0]) if hooks else found
+    if found.kind == IDLE:  # a server that waits for requests, while threads of it answer some
+        answers = [other for other in process.threads if other is not thread and _answers(other)]
+        return of_thread(process, answers[0]) if answers else found
     return found
+
+
+def _answers(thread: Thread) -> bool:
+    """Whether the thread answers a request, or works for a pool."""
+    served = is_pooled(thread) or any(frame.file.endswith("socketserver.py") for frame in thread.frames)
+    return served and own_frame(thread) is not None
 
 
 def of_thread(process: Process, thread: Thread) -> Wait:
@@ -241,8 +250,8 @@ def _by_frames(thread: Thread, place: Optional[Frame]) -> Optional[Wait]:
         kind = next((k for k, file, func in _RULES if file.search(frame.file) and func.match(name)), None)
         if kind is not None and not (found and found.kind == kind == COLLECTIVE and name.startswith("_")):
             lock = wanted_lock(place.text) if kind == LOCK and place else ""
-            undone = UNDONE if kind == QUEUE and name == "join" else ""
-            found = Wait(kind, place, thread, name if kind in ON_RANKS else lock or undone)
+            queue = {"join": UNDONE, "put": FULL}.get(name, "") if kind == QUEUE else ""
+            found = Wait(kind, place, thread, name if kind in ON_RANKS else lock or queue)
     return found
 
 

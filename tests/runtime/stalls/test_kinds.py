@@ -41,6 +41,9 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
         ("to_thread", "sleep", [100], "0", "score", "sleeps at score"),
         ("torchrun", "sleep", [103], "2", "next_batch", "while ranks 0-1 wait in the collective"),
         ("forked_ranks", "sleep", [103], "", "evaluate", "while pid 101 on `n1`; pid 102 on `n1` wait"),
+        ("http_pool", "lock", [101], "1", "compact",
+         "which thread `Thread-1 (compact)` holds at compact (/r/own_http_pool.py:32), while rank 0 on"),
+        ("threads_queue", "join", [100], "0", "produce", "waits for room in a full queue at produce"),
         ("grandchild_pipe", "subprocess", [100], "0", "run_tool", "(`sleep 3600`, clock_nanosleep)"),
     ],
 )  # fmt: skip
