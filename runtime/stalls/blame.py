@@ -32,6 +32,7 @@ class Explanation:
 
 _FAR = {waits.FILE_LOCK: "it is held by", waits.CHILD: "that is", waits.JOIN: "behind it is",
         waits.FUTURE: "behind it is"}  # fmt: skip
+_TELLS_LITTLE = (waits.QUEUE, waits.LOOP, waits.IDLE, waits.LOCK, waits.OTHER)
 _ON = (waits.PIPE, waits.NETWORK, waits.FILE_LOCK)  # `op` is what it waits at
 
 
@@ -107,7 +108,7 @@ def _within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, s
     if not inner and (wait.kind not in (waits.QUEUE, waits.LOCK) or wait.op == waits.DRAIN):
         return wait, "", wait.place
     others = _other_threads(process, wait)
-    told = [one for one in others if one.kind not in (waits.QUEUE, waits.LOOP, waits.IDLE, waits.LOCK)]
+    told = [one for one in others if one.kind not in _TELLS_LITTLE]
     if len(told) == 1:
         return replace(told[0], sure=False), "", told[0].place
     if inner and len(others) == 1 and others[0].thread:
