@@ -40,11 +40,11 @@ SERVICES = (
     "jobspec.runtime.raycluster.", "ray.scripts.scripts start", "bin/ray start ",
     "ray.util.client.server", "ray::DashboardAgent", "ray::RuntimeEnvAgent",
 )  # fmt: skip
-# Source: torch 2.13's, accelerate 1.12's and DeepSpeed 0.18's entry points.
+# Source: entry points of torch 2.13 and accelerate 1.15; DeepSpeed's deepspeed/launcher/runner.py.
 LAUNCHERS = (
     "bin/torchrun ", "torch.distributed.run ", "torch.distributed.launch ", "torch/distributed/run.py ",
-    "bin/accelerate launch ", "accelerate.commands.launch ", "accelerate/commands/launch.py ",
-    "bin/deepspeed ", "deepspeed.launcher.", "deepspeed/launcher/",
+    "bin/accelerate launch ", "bin/accelerate-launch ", "accelerate.commands.launch ",
+    "accelerate/commands/launch.py ", "bin/deepspeed ", "deepspeed.launcher.", "deepspeed/launcher/",
 )  # fmt: skip
 
 
