@@ -221,12 +221,13 @@ def socket_table(pid: int) -> Sockets:
     """inode -> (own address, the other's, state, bytes that its host has not acknowledged, bytes not yet
     read, how often those were sent again)."""
     table: Sockets = {}
-    for family in ("tcp", "tcp6"):
+    for family in ("tcp", "tcp6", "udp", "udp6"):
         for line in text(f"/proc/{pid}/net/{family}").splitlines()[1:]:
             fields = line.split()
-            if len(fields) > 9:
+            udp = family.startswith("udp")
+            if len(fields) > 9 and (not udp or fields[3] == "01"):  # of UDP those that are connected
                 sent, received = (int(part, 16) for part in fields[4].split(":"))
-                state = _STATES.get(fields[3], fields[3])
+                state = "UDP" if udp else _STATES.get(fields[3], fields[3])
                 far = "" if state == "LISTEN" else _address(fields[2])
                 again = int(fields[6], 16) if fields[5].startswith(RETRANSMITS) else 0
                 table[fields[9]] = (_address(fields[1]), far, state, sent, received, again)

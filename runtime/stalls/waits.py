@@ -190,7 +190,7 @@ def _of(process: Process) -> Wait:
         return Wait(OTHER, None, None, sure=False)
     found = of_thread(process, thread)
     if found.op == BACKWARD:  # a hook of the program, which the engine runs in a thread of its own
-        hooks = [other for other in process.threads if _is_native(other) and own_frame(other) is not None]
+        hooks = [one for one in process.threads if one is not thread and _is_native(one) and own_frame(one)]
         return of_thread(process, hooks[0]) if hooks else found
     if found.kind == IDLE:  # a server that waits for requests, while threads of it answer some
         answers = [other for other in process.threads if other is not thread and _answers(other)]

@@ -131,3 +131,17 @@ def test_programs_that_wait_for_each_other_are_no_python(fork: Start) -> None:
     sleeper = next(int(pid) for pid in children if int(pid) != cat)
     further = [[sleeper, "sleep 60", "clock_nanosleep"]]
     assert known[parent]["behind"][str(parent)] == [[cat, "cat", "read on pipe", further]]
+
+
+def test_the_address_that_udp_waits_for(fork: Start) -> None:
+    text = (
+        f"{BEGIN}server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nserver.bind(('127.0.0.1', 0))\n"
+    )
+    text += (
+        "client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nclient.connect(server.getsockname())\n"
+    )
+    _, child = fork(f"{text}{FORK}    time.sleep(60)\nelse:\n    client.recv(1)\n")
+    facts = told(child)[child]
+    (row,) = facts["sockets"]  # the server's socket is not connected
+    assert facts["calls"][str(child)] == f"recvfrom on socket {row[0]} -> {row[1]} UDP"
+    assert row[1].startswith("127.0.0.1:")
