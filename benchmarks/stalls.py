@@ -1,6 +1,7 @@
 """Injected stalls on real parts: is each seen, after how long, and is the right process named?
 
     python benchmarks/stalls.py [CASE...] [--after 8] [--jobs 2] [--json FILE] [--table FILE]
+        [--dumps FOLDER]
 
 A case is one file of `stall_cases`: a program, and in its docstring the answer as YAML behind `---`. `ranks`
 (default 1) are its processes, `ray: true` starts a Ray, cases with `gpus` are left out without `--gpu`;
@@ -24,6 +25,7 @@ import ast
 import json
 import os
 import re
+import shutil
 import signal
 import statistics
 import sys
@@ -100,8 +102,8 @@ def judge(expect: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     return "partly" if kind or (who and (wanted or "frame" in expect)) else "wrong"
 
 
-def play(case: Case, after: int) -> Score:
-    """Run a case on real agents."""
+def play(case: Case, after: int, dumps: Path | None) -> Score:
+    """Run a case on real agents; its dump is kept in `dumps`."""
     command = CommandPlan(
         "train", (sys.executable, "-u", str(case.path)), on="all", tasks_per_node=case.ranks
     )
@@ -124,6 +126,8 @@ def play(case: Case, after: int) -> Score:
         ended = _await(lambda: run.agents[0].poll() is not None, 30.0) if found["frozen"] else False
         ended_s = time.time() - began if ended else None
         score = judge(case.expect, found)
+        if dumps is not None:
+            shutil.copytree(seen[0].parent, dumps / case.name, dirs_exist_ok=True)
         return Score(
             case.name, case.title, score, at - began, ended_s, found["kind"], found["what"], found["why"]
         )
@@ -155,9 +159,9 @@ def _log(run: Run) -> str:
     return "\n".join(path.read_text(errors="replace")[-1500:] for path in logs)
 
 
-def safely(case: Case, after: int) -> Score:
+def safely(case: Case, after: int, dumps: Path | None) -> Score:
     try:
-        return play(case, after)
+        return play(case, after, dumps)
     except Exception as problem:  # a broken case is a row, and not the end of the table
         return Score(case.name, case.title, "wrong", what=f"broken: {problem}")
 
@@ -191,13 +195,14 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--table", type=Path)
+    parser.add_argument("--dumps", type=Path, help="keep each case's dump in this folder")
     args = parser.parse_args()
     paths = [path if (path := Path(name)).suffix == ".py" else CASES / f"{name}.py" for name in args.cases]
     cases = [load(path) for path in paths or sorted(CASES.glob("[!_]*.py"))]
     cases = [case for case in cases if paths or bool(case.gpus) == args.gpu]
     scores: list[Score] = []
     with ThreadPoolExecutor(args.jobs) as pool:
-        for score in pool.map(lambda case: safely(case, args.after), cases):
+        for score in pool.map(lambda case: safely(case, args.after, args.dumps), cases):
             scores.append(score)
             print(
                 f"{score.score:7} {score.name:28} {score.seen_s or -1:5.1f} s  [{score.kind}] {score.what}",

@@ -21,7 +21,7 @@ from jobspec.runtime.base.full_disk import refusal
 from jobspec.runtime.base.safe_write import write_text
 from jobspec.runtime.head.nodes import Nodes
 from jobspec.runtime.node.agent import Node
-from jobspec.runtime.stalls import cohorts, flight, ras, stacks
+from jobspec.runtime.stalls import cohorts, flight, ras, stacks, waits
 from jobspec.runtime.stalls.blame import Explanation
 from jobspec.runtime.stalls.cohorts import Cohort, View
 from jobspec.runtime.stalls.explain import explain
@@ -157,9 +157,19 @@ def plain(found: Explanation) -> Dict[str, Any]:
         "frozen": found.frozen,
         "node": found.node,
         "frame": asdict(found.frame) if found.frame else None,
-        "named": [{"rank": p.rank, "node": p.node, "pid": p.pid, "command": p.command} for p in found.named],
+        "named": [
+            {"rank": _rank(p, found), "node": p.node, "pid": p.pid, "command": p.command} for p in found.named
+        ],
         "groups": [_group(group) for group in found.cohorts[:SHOWN_GROUPS]],
     }
+
+
+def _rank(process: Process, found: Explanation) -> str:
+    """Its rank. A run of one program has rank 0 alone, which has started all others, unless these are ranks
+    of a group that it has made itself."""
+    made = any(group.wait.kind in waits.ON_RANKS for group in found.cohorts)
+    alone = not made and not process.command.startswith("ray::")
+    return process.rank or (str(process.facts.get("only_rank", "")) if alone else "")
 
 
 def _group(group: Cohort) -> Dict[str, Any]:

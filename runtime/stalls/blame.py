@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Optional, Sequence, Set, Tuple
+from typing import Any, List, Optional, Sequence, Set, Tuple
 
 from jobspec.runtime.stalls import waits
-from jobspec.runtime.stalls.chains import behind, other_end
+from jobspec.runtime.stalls.chains import ON_HOLDERS, behind, held_by, other_end
 from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, at, does, moved
 from jobspec.runtime.stalls.phrases import DOES, phrase
 from jobspec.runtime.stalls.stacks import Frame, Process, Thread
@@ -30,6 +30,9 @@ class Explanation:
     node: str = ""
 
 
+_FAR = {waits.FILE_LOCK: "it is held by", waits.CHILD: "that is", waits.JOIN: "behind it is",
+        waits.FUTURE: "behind it is"}  # fmt: skip
+_TELLS_LITTLE = (waits.QUEUE, waits.LOOP, waits.IDLE, waits.LOCK, waits.OTHER)
 _ON = (waits.PIPE, waits.NETWORK, waits.FILE_LOCK)  # `op` is what it waits at
 
 
@@ -39,7 +42,7 @@ def blame(kind: str, members: Sequence[Process], view: Optional[View]) -> Explan
     lock = _lock(members[0])
     if lock is not None:
         return replace(lock, named=tuple(members))
-    wait, more = _within(members[0], wait)
+    wait, more, place = _within(members[0], wait, view)
     group = Cohort(wait, tuple(members))
     busy = view is not None and all(moved(process, view) for process in members)
     _, fix, blocked = phrase(wait)
@@ -49,42 +52,85 @@ def blame(kind: str, members: Sequence[Process], view: Optional[View]) -> Explan
     what = f"{group.names} {doing}{on}{at(wait)}{more}"
     why = "" if wait.sure else "inferred from its stack: no frame says what it waits for"
     told = wait.kind if wait.kind != waits.OTHER else kind
-    mine = Explanation(told, what, why, fix, blocked, not wait.sure, tuple(members), wait.place)
+    mine = Explanation(told, what, why, fix, blocked, not wait.sure, tuple(members), place)
     if view is None or moves:
         return mine
     deeper = behind(members[0], view)
     if deeper is not None:
         theirs = blame(kind, [deeper], replace(view, first=(), second=()))
         return replace(theirs, what=f"{what}; behind it {theirs.what}", named=tuple(members))
-    far = other_end(members[0], view)
-    if far is None:
-        return mine
-    there = Cohort(waits.of(far), (far,))
-    return replace(mine, what=f"{what}; the other end is {far.name}, which {does(there)}{at(there.wait)}")
+    return replace(mine, what=f"{what}{_far(members[0], view)}")
 
 
-def _within(process: Process, wait: Wait) -> Tuple[Wait, str]:
-    """Where it waits for another thread, or for coroutines: what these do, as a wait or in words."""
+def _far(process: Process, view: View) -> str:
+    """Who is at the other end of what the process waits at."""
+    far = other_end(process, view)
+    if far is process:
+        return "; the other end is the process itself"
+    if far is not None:
+        there = Cohort(waits.of(far), (far,))
+        who = _FAR.get(waits.of(process).kind, "the other end is")
+        told = f"; {who} {far.name}, which {does(there)}{at(there.wait)}"
+        back = other_end(far, view) is process
+        return f"{told}: each waits for the other" if back else told
+    rows = held_by(process) if waits.of(process).kind in ON_HOLDERS else None
+    if rows is None:
+        return ""
+    return f"; it waits for {_holders(rows)}" if rows else "; no other process of the run has the other end"
+
+
+def _holders(rows: Sequence[Sequence[Any]]) -> str:
+    """Those that could end a wait, and for whom they wait themselves."""
+    said = [
+        f"pid {pid} (`{command}`{f', {call}' if call else ''})"
+        + (f", which waits for {_holders(further[0])}" if further else "")
+        for pid, command, call, *further in rows[:SHOWN]
+    ]
+    return said[0] if len(said) == 1 else f"one of {', '.join(said)}"
+
+
+def _within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, str, Optional[Frame]]:
+    """Where it waits for other threads or coroutines: what these do, as a wait or in words, and the place."""
     if wait.kind == waits.LOOP and not (wait.thread and wait.thread.is_task):
         waiting = waits.coroutines(process)
+        if all(one.kind == waits.LOOP for one in waiting):  # maybe for a thread of an executor
+            pool = [
+                one for one in _other_threads(process, wait) if one.thread and waits.is_pooled(one.thread)
+            ]
+            if len(pool) == 1:
+                return replace(pool[0], sure=False), "", pool[0].place
         if len(waiting) == 1:
-            return waiting[0], ""
+            return waiting[0], "", waiting[0].place
         places = ", ".join(f"{one.place}" for one in waiting[:SHOWN])
-        return wait, f"; its coroutines wait at {places}" if places else ""
-    if wait.kind not in (waits.JOIN, waits.FUTURE, waits.QUEUE, waits.LOCK) or wait.op == waits.DRAIN:
-        return wait, ""
-    others = [
-        waits.of_thread(process, thread)
+        return wait, f"; its coroutines wait at {places}" if places else "", wait.place
+    own = wait.kind == waits.NETWORK and view is not None and other_end(process, view) is process
+    inner = own or wait.kind in (waits.JOIN, waits.FUTURE)
+    if not inner and (wait.kind not in (waits.QUEUE, waits.LOCK) or wait.op == waits.DRAIN):
+        return wait, "", wait.place
+    others = _other_threads(process, wait)
+    told = [one for one in others if one.kind not in _TELLS_LITTLE]
+    if len(told) == 1:
+        return replace(told[0], sure=False), "", told[0].place
+    if inner and len(others) == 1 and others[0].thread:
+        there = Cohort(others[0], (process,))
+        more = f"; {others[0].thread.label} {does(there)}{at(others[0])}"
+        # One that waits for work is told to end by whoever joins it; the place of any other is the cause.
+        rests = others[0].kind in (waits.QUEUE, waits.LOOP, waits.IDLE) and others[0].op != waits.FULL
+        idle = wait.kind == waits.JOIN and rests
+        return wait, more, wait.place if idle else others[0].place
+    return wait, "", wait.place
+
+
+def _other_threads(process: Process, wait: Wait) -> List[Wait]:
+    """What the other threads of the program do, one of each place; for a future those of its pool alone."""
+    found = {
+        told.key: told
         for thread in process.threads
         if thread is not wait.thread and not thread.is_task and waits.own_frame(thread) is not None
-    ]
-    told = [one for one in others if one.kind not in (waits.QUEUE, waits.LOOP, waits.IDLE, waits.LOCK)]
-    if len(told) == 1:
-        return replace(told[0], sure=False), ""
-    if wait.kind == waits.JOIN and len(others) == 1 and others[0].thread:
-        there = Cohort(others[0], (process,))
-        return wait, f"; {others[0].thread.label} {does(there)}{at(others[0])}"
-    return wait, ""
+        for told in [waits.of_thread(process, thread)]
+    }
+    pool = [one for one in found.values() if one.thread and waits.is_pooled(one.thread)]
+    return pool if pool and wait.kind == waits.FUTURE else list(found.values())
 
 
 def _lock(process: Process) -> Optional[Explanation]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Optional, Sequence, Set, Tuple
+from typing import Any, List, Match, Optional, Sequence, Set, Tuple
 
 from jobspec.runtime.stalls import waits
 from jobspec.runtime.stalls.cohorts import View, is_service
 from jobspec.runtime.stalls.stacks import Process
 from jobspec.runtime.stalls.waits import ON_RANKS
 
+ON_HOLDERS = frozenset({
+    waits.PIPE, waits.QUEUE, waits.CHILD, waits.JOIN, waits.FUTURE, waits.LOADER, waits.FILE_LOCK, waits.OTHER
+})  # fmt: skip
+ON_CHILDREN = (waits.LOADER, waits.QUEUE, waits.CHILD, waits.JOIN, waits.FUTURE, waits.PIPE)
 _SOCKET = re.compile(r" on socket (\S+) -> (\S+)")
 
 
@@ -23,11 +27,27 @@ def behind(process: Process, view: View) -> Optional[Process]:
 
 
 def other_end(process: Process, view: View) -> Optional[Process]:
-    """The process at the other end of the connection that this one waits at, whatever it does."""
-    if waits.of(process).kind not in (waits.NETWORK, waits.LOOP):
+    """The process at the other end of what this one waits at, whatever it does; maybe itself."""
+    wait = waits.of(process)
+    if wait.kind in (waits.NETWORK, waits.LOOP):
+        others = [one for one in view.last if one.threads and one is not process]
+        alone = _peer(process, others) is None and wait.op != waits.STORE and _socket(process) is not None
+        return _peer(process, [process] if alone else others)
+    if wait.kind not in ON_HOLDERS:
         return None
-    others = [one for one in view.last if one.threads and one is not process]
-    return _peer(process, others)
+    pids = {row[0] for row in held_by(process) or ()}
+    ends = [one for one in view.last if one.node == process.node and one.pid in pids]
+    return ends[0] if len(ends) == len(pids) == 1 and ends[0].threads else None
+
+
+def held_by(process: Process) -> Optional[List[List[Any]]]:
+    """(pid, command, call) of those that could end the wait, by the kernel; None where it does not tell."""
+    wait = waits.of(process)
+    known = process.facts.get("behind", {})
+    inner = wait.kind in (waits.JOIN, waits.FUTURE)  # then it is for one of its threads that it waits
+    threads = [one for one in process.threads if one is wait.thread or (inner and waits.own_frame(one))]
+    told = [known[str(one.number)] for one in threads if str(one.number) in known]
+    return [row for rows in told for row in rows] if told else None
 
 
 def follow(start: Process, able: Sequence[Process]) -> Process:
@@ -53,24 +73,48 @@ def _waits_for(process: Process, able: Sequence[Process]) -> Optional[Process]:
         ]
         leaves = [one for one in running if waits.of(one).kind not in (waits.RAY, waits.LOOP)] or running
         return leaves[0] if leaves else None
+    if kind == waits.LOOP and any(one.kind == waits.CHILD for one in waits.coroutines(process)):
+        kind = waits.CHILD
     if kind in (waits.NETWORK, waits.LOOP):
         return _peer(process, others)
-    if kind in (waits.LOADER, waits.QUEUE, waits.CHILD, waits.JOIN, waits.FUTURE, waits.PIPE):
-        children = [
-            one for one in others if one.node == process.node and one.facts.get("parent") == process.pid
-        ]
-        rest = [
-            one for one in children if waits.of(one).kind != waits.QUEUE or waits.of(one).op == waits.DRAIN
-        ]
+    near = [one for one in others if one.node == process.node]
+    rows = held_by(process)
+    told = [one for one in near if one.pid in {row[0] for row in rows or ()}]
+    if told:
+        rest = [one for one in told if acts(one)] or (told if kind == waits.PIPE else [])
         return rest[0] if rest else None
-    return None
+    if kind == waits.LOCK:
+        return next((one for one in near if _shares(process, one) and _has_lock(process, one)), None)
+    if rows == [] or kind not in ON_CHILDREN:
+        return None
+    children = [one for one in near if one.facts.get("parent") == process.pid]
+    return next((one for one in children if acts(one)), None)
+
+
+def _shares(one: Process, other: Process) -> bool:
+    """Whether they may share a lock: one has started the other, or a third one both."""
+    parents = (one.facts.get("parent"), other.facts.get("parent"))
+    related = parents[0] == parents[1] or other.pid == parents[0] or one.pid == parents[1]
+    return related and not (one.rank and other.rank)
+
+
+def _has_lock(process: Process, other: Process) -> bool:
+    """Whether the other one holds what this one waits for, and none of its own threads does, by the text."""
+    name = waits.of(process).op
+    return bool(name) and waits.holds(other, name) and not waits.holds(process, name)
+
+
+def acts(process: Process) -> bool:
+    """Whether it does more than wait at a queue or a pipe of which others have the other end."""
+    wait = waits.of(process)
+    passive = wait.kind in (waits.QUEUE, waits.PIPE) and wait.op not in (waits.DRAIN, waits.UNDONE)
+    return not passive or held_by(process) == []
 
 
 def _peer(process: Process, others: Sequence[Process]) -> Optional[Process]:
     """The other end of the connection that the process waits at; of several connections only where all end at
     one process."""
-    thread = waits.working(process)
-    call = _SOCKET.search(str(process.facts.get("calls", {}).get(str(thread.number), ""))) if thread else None
+    call = _socket(process)
     mine = (
         [(call[1], call[2])]
         if call
@@ -79,6 +123,13 @@ def _peer(process: Process, others: Sequence[Process]) -> Optional[Process]:
     far_ends, ports = {(far, near) for near, far in mine}, {_port(far) for _, far in mine}
     ends = [one for one in others if _has_end(one, far_ends, ports)]
     return ends[0] if len(ends) == 1 or (call and ends) else None
+
+
+def _socket(process: Process) -> Optional[Match[str]]:
+    """The connection at which its working thread waits."""
+    thread = waits.working(process)
+    calls = process.facts.get("calls", {})
+    return _SOCKET.search(str(calls.get(str(thread.number), ""))) if thread else None
 
 
 def _has_end(one: Process, ends: Set[Tuple[str, str]], ports: Set[str]) -> bool:

@@ -11,7 +11,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 from jobspec.runtime.stalls import links, ras, waits
 from jobspec.runtime.stalls.blame import Explanation, blame
-from jobspec.runtime.stalls.chains import follow
+from jobspec.runtime.stalls.chains import ON_CHILDREN, acts, behind, follow
 from jobspec.runtime.stalls.cohorts import (
     SHOWN,
     Cohort,
@@ -213,13 +213,15 @@ def _ranks(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
     parts = [
         (
             [group for group in mine if group.wait.kind in ON_RANKS],
-            [g for g in mine if g.wait.kind not in ON_RANKS],
+            [g for g in mine if g.wait.kind not in ON_RANKS and not _started(g, mine)],
         )
         for mine in by_role.values()
     ]
     for waiting, others in parts:
         if waiting and others:
-            odd = min(others, key=lambda group: (group.wait.kind == waits.IDLE, len(group.members)))
+            odd = min(
+                _first(others, view), key=lambda group: (group.wait.kind == waits.IDLE, len(group.members))
+            )
             told = blame("rank-differs", odd.members, view)
             met = f"{waiting[0].names} {does(waiting[0])}{at(waiting[0].wait)}"
             return replace(told, what=f"{told.what}, while {met}")
@@ -227,6 +229,22 @@ def _ranks(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
         if len(waiting) > 1 or (waiting and len(waiting[0].members) > 1):
             return _all_wait(waiting)
     return None
+
+
+def _started(group: Cohort, mine: Sequence[Cohort]) -> bool:
+    """Whether the group has started others of its kind, and waits for them: forked ranks have its command."""
+    parents = {(one.node, one.facts.get("parent")) for other in mine for one in other.members}
+    return group.wait.kind in ON_CHILDREN and all((one.node, one.pid) in parents for one in group.members)
+
+
+def _first(groups: Sequence[Cohort], view: View) -> Sequence[Cohort]:
+    """The groups that are not shown to wait for another one of them; all where each does."""
+    every = [one for group in groups for one in group.members]
+    free = [
+        group for group in groups
+        if (end := behind(group.members[0], view)) is None or end in group.members or end not in every
+    ]  # fmt: skip
+    return free or groups
 
 
 def _all_wait(waiting: Sequence[Cohort]) -> Explanation:
@@ -269,23 +287,40 @@ def _chain(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
     able = [process for process in people if waits.of(process).kind != waits.IDLE and process.threads]
     if not able:
         return None
-    ends: List[Process] = []
-    for start in able:
-        end = follow(start, able)
-        if end not in ends:
-            ends.append(end)
+    ends = _ends(able, able)
     if all(waits.of(one).kind in (waits.RAY, waits.PLACEMENT) for one in ends):
         return _all_on_ray(able)
-    firm = [one for one in ends if waits.of(one).kind not in (waits.LOOP,)] or ends
+    firm = [one for one in ends if waits.of(one).kind != waits.LOOP] or ends
+    firm = [one for one in firm if acts(one)] or firm
+    firm = [one for one in _ends(_roots(able), able) if one in firm] or firm
     best = cohorts(firm)
     if len(best) > 1 and len({role(one) for one in firm}) > 1:
         return _several(best)
     found = blame("waits", best[-1].members, view)
-    waiting = [one for one in able if one not in firm]
+    waiting = [one for one in able if one not in firm and one.name not in found.what]
     if waiting:
         first = Cohort(waits.of(waiting[0]), (waiting[0],))
         found = replace(found, what=f"{found.what}, while {first.names} {does(first)}{at(first.wait)}")
     return found
+
+
+def _ends(starts: Sequence[Process], able: Sequence[Process]) -> List[Process]:
+    """The ends of the chains that begin there, each once."""
+    ends: List[Process] = []
+    for start in starts:
+        end = follow(start, able)
+        if end not in ends:
+            ends.append(end)
+    return ends
+
+
+def _roots(able: Sequence[Process]) -> List[Process]:
+    """What the agents have started: what none of the others has, and is no worker of Ray."""
+    pids = {(one.node, one.pid) for one in able}
+    return [
+        one for one in able
+        if (one.node, one.facts.get("parent")) not in pids and not one.command.startswith("ray::")
+    ]  # fmt: skip
 
 
 def _all_on_ray(able: Sequence[Process]) -> Optional[Explanation]:

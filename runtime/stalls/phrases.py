@@ -103,6 +103,21 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
         "take everything from the queue before you join the process",
         False,
     ),
+    (waits.QUEUE, waits.FULL): (
+        "waits for room in a full queue",
+        "see who should take from it",
+        True,
+    ),
+    (waits.QUEUE, waits.UNDONE): (
+        "waits until `task_done()` is said of each item of its queue",
+        "call `task_done()` for each item on every path of the workers, also after an error",
+        False,
+    ),
+    (waits.COLLECTIVE, waits.BACKWARD): (
+        "waits in `backward()`, where the ranks all_reduce their gradients",
+        "see which ranks have fewer batches, or parameters without a gradient",
+        False,
+    ),
     (waits.NETWORK, waits.STORE): (
         "waits for a key in a store of torch.distributed",
         "see which rank should set that key",

@@ -14,7 +14,7 @@ import socket
 import struct
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Tuple
 
 TICKS = os.sysconf("SC_CLK_TCK")
 MAX_FDS, MAX_SOCKETS, MAX_THREADS = 4096, 48, 64
@@ -70,7 +70,7 @@ def _stat(pid: int) -> List[bytes]:
 
 
 def is_python(pid: int) -> bool:
-    return Path(_link(f"/proc/{pid}/exe")).name.startswith("python")
+    return Path(link(f"/proc/{pid}/exe")).name.startswith("python")
 
 
 def gather(pid: int, networks: Networks) -> Dict[str, Any]:
@@ -87,7 +87,7 @@ def gather(pid: int, networks: Networks) -> Dict[str, Any]:
         "time": time.time(),
         "began": began,
     }
-    facts["wchan"] = _text(f"/proc/{pid}/wchan")
+    facts["wchan"] = text(f"/proc/{pid}/wchan")
     stuck = [name for name in _threads(pid) if _thread_state(pid, name) == "D"]
     if state != "D" and str(pid) not in stuck:  # these files hang with such a process
         if not stuck:
@@ -100,6 +100,7 @@ def gather(pid: int, networks: Networks) -> Dict[str, Any]:
         asked = [found[1] for target in descriptors.values() if (found := _PIPE.search(target))]
         if asked:
             facts["nccl_rank"] = asked[0]
+        facts["ends"] = _ends(pid, descriptors, sockets)
         facts["calls"] = {
             name: call for name in _threads(pid) if (call := _call(pid, name, descriptors, sockets))
         }
@@ -126,9 +127,7 @@ def _ranks(pid: int) -> Dict[str, str]:
 
 
 def _threads(pid: int) -> List[str]:
-    with contextlib.suppress(OSError):
-        return sorted(os.listdir(f"/proc/{pid}/task"), key=int)[:MAX_THREADS]  # noqa: PTH208
-    return []
+    return sorted(names(f"/proc/{pid}/task"), key=int)[:MAX_THREADS]
 
 
 def _thread_state(pid: int, thread: str) -> str:
@@ -138,11 +137,11 @@ def _thread_state(pid: int, thread: str) -> str:
 
 def _call(pid: int, thread: str, descriptors: Dict[int, str], sockets: Sockets) -> str:
     """`read on FIFO /x`, `futex`, `running`; empty without the right to see it."""
-    words = _text(f"/proc/{pid}/task/{thread}/syscall").split()
+    words = text(f"/proc/{pid}/task/{thread}/syscall").split()
     if not words or words[0] == "running":
         return words[0] if words else ""
     name = _CALLS.get(int(words[0]), "") if words[0].lstrip("-").isdecimal() else ""
-    where = _text(f"/proc/{pid}/task/{thread}/wchan")
+    where = text(f"/proc/{pid}/task/{thread}/wchan")
     if name not in _ON_FD and (
         kind := next((kind for mark, kind in _FILE_SYSTEMS if where.startswith(mark)), "")
     ):
@@ -154,16 +153,16 @@ def _call(pid: int, thread: str, descriptors: Dict[int, str], sockets: Sockets) 
     target = descriptors.get(int(words[1], 16), "")
     if target.startswith("socket:["):
         row = sockets.get(target[8:-1])
-        return f"{name} on socket" + (f" {row[0]} -> {row[1]} {row[2]}" if row else "")
+        return f"{name} on " + (f"socket {row[0]} -> {row[1]} {row[2]}" if row else target)
     if target.startswith("pipe:[") or "pipe" in where:
-        return f"{name} on pipe" if target.startswith("pipe:[") else f"{name} on FIFO {target}"
+        return f"{name} on {'' if target.startswith('pipe:[') else 'FIFO '}{target}"
     return f"{name} on {target}{_file_system(pid, target)}" if target else name
 
 
 def _file_system(pid: int, path: str) -> str:
     """` of fuse.sshfs`: the file system of the path, by the longest mount point; no file is touched."""
     best, kind = "", ""
-    for line in _text(f"/proc/{pid}/mountinfo").splitlines() if path.startswith("/") else ():
+    for line in text(f"/proc/{pid}/mountinfo").splitlines() if path.startswith("/") else ():
         left, _, right = line.partition(" - ")
         point = left.split()[4]
         if (path + "/").startswith(point.rstrip("/") + "/") and len(point) >= len(best):
@@ -172,9 +171,21 @@ def _file_system(pid: int, path: str) -> str:
 
 
 def _descriptors(pid: int) -> Iterator[Tuple[int, str]]:
-    with contextlib.suppress(OSError):
-        for name in os.listdir(f"/proc/{pid}/fd")[:MAX_FDS]:  # noqa: PTH208
-            yield int(name), _link(f"/proc/{pid}/fd/{name}")
+    for name in names(f"/proc/{pid}/fd")[:MAX_FDS]:
+        yield int(name), link(f"/proc/{pid}/fd/{name}")
+
+
+def _ends(pid: int, descriptors: Mapping[int, str], sockets: Sockets) -> Dict[str, str]:
+    """The pipes and the sockets of no network that it has open: each with `r`, `w`, and 0 for its input."""
+    found: Dict[str, str] = {}
+    for number, target in descriptors.items():
+        if target.startswith("pipe:[") or (target.startswith("socket:[") and target[8:-1] not in sockets):
+            with contextlib.suppress(OSError):
+                mode = os.lstat(f"/proc/{pid}/fd/{number}").st_mode  # of the link itself
+                letters = ("r" if mode & 0o400 else "") + ("w" if mode & 0o200 else "")
+                letters += "" if number else "0"
+                found[target] = "".join(sorted({*found.get(target, ""), *letters}))
+    return found
 
 
 def _socket_inodes(descriptors: Dict[int, str]) -> List[str]:
@@ -188,7 +199,7 @@ class Networks:
         self._tables: Dict[str, Sockets] = {}
 
     def of(self, pid: int) -> Sockets:
-        name = _link(f"/proc/{pid}/ns/net")
+        name = link(f"/proc/{pid}/ns/net")
         if name not in self._tables:
             self._tables[name] = socket_table(pid)
         return self._tables[name]
@@ -210,12 +221,13 @@ def socket_table(pid: int) -> Sockets:
     """inode -> (own address, the other's, state, bytes that its host has not acknowledged, bytes not yet
     read, how often those were sent again)."""
     table: Sockets = {}
-    for family in ("tcp", "tcp6"):
-        for line in _text(f"/proc/{pid}/net/{family}").splitlines()[1:]:
+    for family in ("tcp", "tcp6", "udp", "udp6"):
+        for line in text(f"/proc/{pid}/net/{family}").splitlines()[1:]:
             fields = line.split()
-            if len(fields) > 9:
+            udp = family.startswith("udp")
+            if len(fields) > 9 and (not udp or fields[3] == "01"):  # of UDP those that are connected
                 sent, received = (int(part, 16) for part in fields[4].split(":"))
-                state = _STATES.get(fields[3], fields[3])
+                state = "UDP" if udp else _STATES.get(fields[3], fields[3])
                 far = "" if state == "LISTEN" else _address(fields[2])
                 again = int(fields[6], 16) if fields[5].startswith(RETRANSMITS) else 0
                 table[fields[9]] = (_address(fields[1]), far, state, sent, received, again)
@@ -232,7 +244,14 @@ def _address(text: str) -> str:
     return f"{name}:{int(port, 16)}"
 
 
-def _text(path: str) -> str:
+def names(folder: str) -> List[str]:
+    """The entries of a folder of /proc; none of a process that is gone."""
+    with contextlib.suppress(OSError):
+        return os.listdir(folder)  # noqa: PTH208
+    return []
+
+
+def text(path: str) -> str:
     return _bytes(path).decode("utf-8", "replace")
 
 
@@ -242,7 +261,7 @@ def _bytes(path: str) -> bytes:
     return b""
 
 
-def _link(path: str) -> str:
+def link(path: str) -> str:
     with contextlib.suppress(OSError):
         return os.readlink(path)  # noqa: PTH115
     return ""

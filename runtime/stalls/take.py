@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from jobspec.runtime.base import procs
-from jobspec.runtime.stalls import proc_facts, stacks, waits
+from jobspec.runtime.stalls import holders, proc_facts, stacks, waits
 from jobspec.runtime.stalls.hook import NAME, SIGNAL_ABOVE_MIN, TASKS_ABOVE_MIN
 from jobspec.runtime.stalls.source import Sources
 from jobspec.runtime.stalls.stacks import Process
@@ -39,6 +39,12 @@ SERVICES = (
     "multiprocessing.resource_tracker", "multiprocessing/resource_tracker", "multiprocessing.forkserver",
     "jobspec.runtime.raycluster.", "ray.scripts.scripts start", "bin/ray start ",
     "ray.util.client.server", "ray::DashboardAgent", "ray::RuntimeEnvAgent",
+)  # fmt: skip
+# Source: entry points of torch 2.13 and accelerate 1.15; DeepSpeed's deepspeed/launcher/runner.py.
+LAUNCHERS = (
+    "bin/torchrun ", "torch.distributed.run ", "torch.distributed.launch ", "torch/distributed/run.py ",
+    "bin/accelerate launch ", "bin/accelerate-launch ", "accelerate.commands.launch ",
+    "accelerate/commands/launch.py ", "bin/deepspeed ", "deepspeed.launcher.", "deepspeed/launcher/",
 )  # fmt: skip
 
 
@@ -83,11 +89,13 @@ def take(pids: Sequence[int], node: str, py_spy: str) -> Taken:
     """One sample of the processes."""
     networks = proc_facts.Networks()
     known = {pid: proc_facts.gather(pid, networks) for pid in pids if pid != os.getpid()}
+    holders.tell(known)
     wanted = [pid for pid, facts in known.items() if facts and _is_wanted(pid, facts)][:MAX_PROCESSES]
     notes: Dict[str, int] = {}
     end = time.monotonic() + TAKE_S
     with ThreadPoolExecutor(AT_ONCE) as pool:
         found = list(pool.map(lambda pid: _one(pid, known[pid], py_spy, notes, end), wanted))
+    _launchers(known)
     _own_ranks(known)
     named = [_complete(process, known[process.pid], node) for process in found]
     named += _dead_children(known, wanted, node)
@@ -217,13 +225,24 @@ def _complete(process: Process, facts: Dict[str, Any], node: str) -> Process:
     return replace(process, command=command, rank=rank, node=node, facts=facts)
 
 
+def _launchers(known: Mapping[int, Dict[str, Any]]) -> None:
+    """A launcher that has started its ranks is none of them, and waits for them by design."""
+    started = {facts.get("parent") for pid, facts in known.items() if facts and proc_facts.is_python(pid)}
+    for pid, facts in known.items():
+        if pid in started and any(text in facts.get("command", "") for text in LAUNCHERS):
+            facts["service"] = True
+            facts.pop("rank", None)
+
+
 def _own_ranks(known: Dict[int, Dict[str, Any]]) -> None:
     """Children inherit a rank's variables: only the first Python has it. One alone needs no number."""
     ranks = {pid: facts.get("rank", "") for pid, facts in known.items()}
     for facts in known.values():
         parent = facts.get("parent", 0)
         if facts.get("world") == "1":
-            facts.pop("rank", None)
+            facts["only_rank"] = facts.pop("rank", "")
+            if parent in known and proc_facts.is_python(parent):  # which may have made ranks of its own
+                facts.pop("world")
         elif facts.get("rank"):
             child = ranks.get(parent) == facts["rank"] and proc_facts.is_python(parent)
             if child or _is_orphan(facts, known):

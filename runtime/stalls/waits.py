@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from typing import Iterator, List, Optional, Pattern, Tuple
 
-from jobspec.runtime.stalls.stacks import Frame, Process, Thread
+from jobspec.runtime.stalls.stacks import MAIN, Frame, Process, Thread
 
 COLLECTIVE, RENDEZVOUS, DEVICE = "collective", "rendezvous", "device"
 RAY, PLACEMENT, IDLE, LOOP = "ray", "placement", "idle", "event-loop"
@@ -18,6 +18,7 @@ LOADER, QUEUE, CHILD, JOIN, FUTURE, NETWORK = "loader", "queue", "subprocess", "
 LOCK, FILE_LOCK, BATON, PIPE, SLEEP = "lock", "file-lock", "baton", "pipe", "sleep"
 DISK, STOPPED, BUSY, OTHER = "disk", "stopped", "busy", "other"
 DRAIN, STORE = "drain", "store"  # `op` of a queue and of the network: what is waited for there
+UNDONE, FULL, BACKWARD = "task_done", "full", "backward"  # the same of a queue, and of a collective
 ON_RANKS = frozenset({COLLECTIVE, RENDEZVOUS, DEVICE})  # these wait for other ranks
 
 _OPS = (
@@ -31,6 +32,8 @@ _RULES: Tuple[Tuple[str, Pattern[str], Pattern[str]], ...] = tuple(
          r"init_process_group|_new_process_group_helper|next_rendezvous|_env_rendezvous_handler|_create_c10d_store"
          r"|_store_based_barrier|rendezvous"),
         (COLLECTIVE, r"torch/distributed/\S+\.py", _OPS),
+        (COLLECTIVE, r"torch/nn/parallel/distributed\.py|torch/distributed/utils\.py",
+         r"_sync_\w+|_verify_param_shape_across_processes|_\w+_broadcast_coalesced|_pre_forward"),
         (COLLECTIVE, r"\S*(?:pynccl|custom_all_reduce|device_communicators/\w+)\.py", _OPS),
         (DEVICE, r"torch/cuda/(?:__init__|streams)\.py", r"synchronize|wait"),
         (PLACEMENT, r"ray/util/placement_group\.py", r"wait|ready|_call_placement_group_ready"),
@@ -40,12 +43,12 @@ _RULES: Tuple[Tuple[str, Pattern[str], Pattern[str]], ...] = tuple(
         (FILE_LOCK, r"filelock/\w+\.py", r"acquire|_acquire"),
         (CHILD, r"subprocess\.py|multiprocessing/popen_\w+\.py",
          r"wait|_wait|_try_wait|communicate|poll|_communicate"),
-        (IDLE, r"socket\.py", r"accept"),
+        (IDLE, r"socket\.py|socketserver\.py|grpc/_server\.py", r"accept|serve_forever|wait_for_termination"),
         (QUEUE, r"queue\.py|multiprocessing/(?:queues|connection|pool)\.py",
-         r"get|put|recv\w*|_recv\w*|wait|poll"),
+         r"get|put|join|recv\w*|_recv\w*|_?send\w*|wait|poll"),
         (FUTURE, r"concurrent/futures/\w+\.py", r"result|wait|as_completed"),
         (JOIN, r"threading\.py", r"join|_wait_for_tstate_lock|_shutdown"),
-        (LOCK, r"threading\.py", r"wait|acquire|__enter__|wait_for"),
+        (LOCK, r"threading\.py|multiprocessing/synchronize\.py", r"wait|acquire|__enter__|wait_for"),
         (LOOP, r"asyncio/(?:base_events|runners)\.py|uvloop/\S+",
          r"run_forever|run_until_complete|_run_once|run"),
         (NETWORK, r"socket\.py|ssl\.py|http/client\.py",
@@ -58,6 +61,7 @@ _TASK_RULES = tuple(
     for kind, file, functions in (
         (SLEEP, r"asyncio/tasks\.py", ("sleep",)),
         (QUEUE, r"asyncio/queues\.py", ("get", "put", "join")),
+        (CHILD, r"asyncio/subprocess\.py", ()),
         (NETWORK, r"asyncio/streams\.py|aiohttp/client|httpcore/|httpx/|websockets/", ()),
     )
 )
@@ -72,6 +76,8 @@ _LIBRARIES = frozenset(
 _STDLIB = frozenset(getattr(sys, "stdlib_module_names", ())) | {
     "threading", "queue", "socket", "ssl", "selectors", "subprocess", "runpy", "contextlib", "functools",
 }  # fmt: skip
+# autograd's engine in C++: it runs hooks of the program in threads of its own, and waits there for DDP's.
+_ENGINE = re.compile(r"torch/autograd/(?:graph\.py:_engine_run_backward|__init__\.py:(?:backward|grad))$")
 _NATIVE_FILE = re.compile(r"\.(?:so(?:\.\d+)*|[ch]|cc|cpp|cu|S)$")
 _PACKAGES = re.compile(r"^.*/(?:site|dist)-packages/")
 _PYTHON = re.compile(r"^.*/lib(?:64)?/python3\.\d+/")
@@ -90,7 +96,8 @@ _NATIVE: Tuple[Tuple[Pattern[str], str], ...] = (
     (re.compile(r"lock_PyThread_acquire_lock|PyThread_acquire_lock_timed"), LOCK),
 )  # fmt: skip
 _IDLE = re.compile(
-    r"ray/_private/workers/default_worker\.py|multiprocessing/pool\.py:worker|futures/process\.py:_process_worker"
+    r"ray/_private/workers/default_worker\.py|multiprocessing/pool\.py:worker"
+    r"|multiprocessing/managers\.py:[\w.]*_run_server|futures/process\.py:_process_worker"
     r"|futures/thread\.py:_worker|torch/utils/data/_utils/worker\.py:_worker_loop"
 )
 _CALLS: Tuple[Tuple[Pattern[str], str], ...] = (
@@ -142,8 +149,16 @@ def is_library(frame: Frame) -> bool:
 
 
 def own_frame(thread: Thread) -> Optional[Frame]:
-    """The innermost frame of the program itself."""
-    return next((frame for frame in thread.frames if not is_library(frame)), None)
+    """The innermost frame of the program itself; of a pool's worker none of those by which it was forked."""
+    inner = ""
+    for frame in thread.frames:
+        proxy = frame.file == "<string>" and inner.endswith("multiprocessing/managers.py")
+        if not is_library(frame) and not proxy:
+            return frame
+        if _IDLE.search(f"{frame.file}:{frame.function}"):
+            return None
+        inner = frame.file
+    return None
 
 
 def working(process: Process) -> Optional[Thread]:
@@ -171,12 +186,27 @@ def _of(process: Process) -> Wait:
     if process.state == "D":
         told = f"state D, `{process.facts.get('wchan', '')}`"
         return Wait(DISK, own_frame(thread) if thread else None, thread, told)
-    return of_thread(process, thread) if thread is not None else Wait(OTHER, None, None, sure=False)
+    if thread is None:
+        return Wait(OTHER, None, None, sure=False)
+    found = of_thread(process, thread)
+    if found.op == BACKWARD:  # a hook of the program, which the engine runs in a thread of its own
+        hooks = [one for one in process.threads if one is not thread and _is_native(one) and own_frame(one)]
+        return of_thread(process, hooks[0]) if hooks else found
+    if found.kind == IDLE:  # a server that waits for requests, while threads of it answer some
+        answers = [other for other in process.threads if other is not thread and _answers(other)]
+        return of_thread(process, answers[0]) if answers else found
+    return found
+
+
+def _answers(thread: Thread) -> bool:
+    """Whether the thread answers a request, or works for a pool."""
+    served = is_pooled(thread) or any(frame.file.endswith("socketserver.py") for frame in thread.frames)
+    return served and own_frame(thread) is not None
 
 
 def of_thread(process: Process, thread: Thread) -> Wait:
     place = own_frame(thread)
-    if place is None and _is_idle(thread):
+    if place is None and is_pooled(thread):
         return Wait(IDLE, None, thread)
     if thread.is_task:
         return Wait(_of_task(thread), place, thread)
@@ -187,6 +217,8 @@ def of_thread(process: Process, thread: Thread) -> Wait:
         return told
     call = str(process.facts.get("calls", {}).get(str(thread.number), ""))
     text = place.text if place is not None and place is thread.frames[0] else ""
+    if _in_backward(process, thread, place) and call != "running":
+        return Wait(COLLECTIVE, place, thread, BACKWARD, sure=False)
     if place is not None and call.startswith("futex"):
         if found := _DIST.search(text):
             return Wait(COLLECTIVE, place, thread, found[1])
@@ -200,6 +232,9 @@ def of_thread(process: Process, thread: Thread) -> Wait:
         return Wait(BUSY, place, thread)
     if _STORE.search(text):
         return Wait(NETWORK, place, thread, STORE, sure=False)
+    locked = process.facts.get("behind", {}).get(str(thread.number))
+    if text and locked and "sleep" in call and "sleep" not in text:  # between two tries, as SQLite does
+        return Wait(FILE_LOCK, place, thread, sure=False)
     for pattern, kind in _CALLS:
         if place is not None and pattern.search(call):
             on = call if kind == DISK else call.partition(" on ")[2].replace("FIFO ", "")
@@ -214,7 +249,9 @@ def _by_frames(thread: Thread, place: Optional[Frame]) -> Optional[Wait]:
         name = frame.function.rsplit(".", 1)[-1]
         kind = next((k for k, file, func in _RULES if file.search(frame.file) and func.match(name)), None)
         if kind is not None and not (found and found.kind == kind == COLLECTIVE and name.startswith("_")):
-            found = Wait(kind, place, thread, name if kind in ON_RANKS else "")
+            lock = wanted_lock(place.text) if kind == LOCK and place else ""
+            queue = {"join": UNDONE, "put": FULL}.get(name, "") if kind == QUEUE else ""
+            found = Wait(kind, place, thread, name if kind in ON_RANKS else lock or queue)
     return found
 
 
@@ -235,8 +272,23 @@ def _inner(thread: Thread, place: Optional[Frame]) -> Iterator[Frame]:
         yield frame
 
 
-def _is_idle(thread: Thread) -> bool:
-    """A worker of Ray or of a pool that has nothing to do, or one of a data loader."""
+def _in_backward(process: Process, thread: Thread, place: Optional[Frame]) -> bool:
+    """Whether the thread stands in autograd's engine, with no frame of Python below: its gradients wait for
+    those of the others, by DDP's reducer or behind NCCL's kernels."""
+    if place is None or thread.busy is True or process.facts.get("world") == "1":
+        return False
+    inner = thread.frames[0]
+    return _ENGINE.search(f"{inner.file}:{inner.function}") is not None
+
+
+def _is_native(thread: Thread) -> bool:
+    """Whether C++ has started the thread: it has no frame of `threading` at its beginning."""
+    begun = any(frame.function.endswith("_bootstrap") for frame in thread.frames)
+    return not (thread.is_task or begun or thread.name == MAIN)
+
+
+def is_pooled(thread: Thread) -> bool:
+    """A worker of Ray, of a pool or of a data loader; without a frame of the program it has nothing to do."""
     return any(_IDLE.search(f"{frame.file}:{frame.function}") for frame in thread.frames)
 
 
@@ -282,6 +334,11 @@ def _drains(process: Process, thread: Thread) -> bool:
         for other in process.threads
         for frame in other.frames
     )
+
+
+def holds(process: Process, name: str) -> bool:
+    """Whether a thread of the process holds the lock, by the lines of the program."""
+    return any(name in frame.held for thread in process.threads for frame in thread.frames)
 
 
 def wanted_lock(text: str) -> str:

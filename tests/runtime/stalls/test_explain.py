@@ -198,3 +198,38 @@ def test_a_program_that_is_no_python_has_its_name() -> None:
     assert explain.explain(View([process(1, *RAY_GET), raylet])).what.startswith(
         "pid 7 (`raylet`) on `n1` is stop"
     )
+
+
+def test_a_hook_in_a_thread_of_autograd() -> None:
+    """C++ has started that thread: it has no frame of `threading`; the main thread waits for it."""
+    library = "/v/lib/python3.11/site-packages/torch"
+    engine = (
+        Frame("_engine_run_backward", f"{library}/autograd/graph.py", 979),
+        Frame("step", "/r/train.py", 20, "loss.backward()"),
+    )
+    waiting = process(1, *engine, rank="0", calls={"1": "futex"})
+    hook = (Frame("log_norm", "/r/hooks.py", 7, "time.sleep(60)"),)
+    thread = Thread("pt_autograd_0", hook, 22, False)
+    hooked = process(2, *engine, rank="1", calls={"2": "futex", "22": "clock_nanosleep"})
+    found = explain.explain(View([waiting, replace(hooked, threads=(*hooked.threads, thread))]))
+    assert (found.kind, [one.rank for one in found.named]) == ("sleep", ["1"])
+    assert "at log_norm (/r/hooks.py:7)" in found.what
+    assert "while rank 0 on `n1`, pid 1 waits in `backward()`" in found.what
+
+
+def test_one_program_alone_in_backward_waits_for_no_rank() -> None:
+    engine = Frame("_engine_run_backward", "/v/lib/python3.11/site-packages/torch/autograd/graph.py", 979)
+    alone = process(1, engine, Frame("step", "/r/train.py", 20, "loss.backward()"), world="1")
+    assert waits.of(alone).kind not in waits.ON_RANKS
+
+
+def test_a_rank_that_waits_for_the_lock_of_another_is_not_first() -> None:
+    """Whichever of the two has the lower number."""
+    for waiter, holder in (("0", "1"), ("1", "0")):
+        line = Frame("fill", "/r/data.py", 8, "fcntl.flock(file, fcntl.LOCK_EX)")
+        calls = {"5": "flock on /r/lock of ext4"}
+        late = process(5, line, rank=waiter, calls=calls, behind={"5": [[6, "python", "clock_nanosleep"]]})
+        slow = process(6, Frame("load", "/r/data.py", 3, "time.sleep(9)"), rank=holder,
+                       calls={"6": "clock_nanosleep"})  # fmt: skip
+        found = explain.explain(View([process(4, *REDUCE, rank="2"), late, slow]))
+        assert (found.kind, [one.rank for one in found.named]) == ("sleep", [holder])

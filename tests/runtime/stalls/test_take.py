@@ -243,3 +243,22 @@ def test_the_hook_has_the_grammar_of_old_pythons() -> None:
     """A tool of the run may be of an older one: it says each time that it cannot read `sitecustomize`."""
     text = Path(str(take.__file__)).with_name("hook.py").read_text()
     ast.parse(text, feature_version=(3, 6))
+
+
+def test_a_launcher_is_no_rank_and_its_ranks_are(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the second of two nodes jobspec says rank 1 of 2; torchrun says rank 1 of 4 to its worker."""
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    text = "import os, subprocess, sys, time\n"
+    text += "if len(sys.argv) > 1:\n    code = 'import time; time.sleep(60)'\n"
+    text += "    subprocess.Popen([sys.executable, '-c', code], env={**os.environ, 'WORLD_SIZE': '4'})\n"
+    text += "    time.sleep(0.5)\nprint('there', flush=True)\ntime.sleep(60)\n"
+    process = start(text, words=["-m torch.distributed.run train.py"])
+    (worker,) = children(process)
+    found = stacks.read(take.take([process.pid, worker], "n1", PY_SPY).text)
+    assert {one.pid: (one.rank, bool(one.facts.get("service"))) for one in found} == {
+        process.pid: ("", True),
+        worker: ("1", False),
+    }
+    alone = stacks.read(take.take([process.pid], "n1", PY_SPY).text)
+    assert [bool(one.facts.get("service")) for one in alone] == [False]

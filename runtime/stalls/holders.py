@@ -1,0 +1,162 @@
+"""For whom the threads of a node's processes wait, by the kernel's word.
+
+That is who has the other end of a pipe or of a pair of sockets, who has locked a file, and which child is
+waited for. Sources: proc(5), proc_locks(5), sock_diag(7).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import struct
+from typing import Any, Dict, List, Mapping, Optional, Set
+
+from jobspec.runtime.stalls import proc_facts
+
+Known = Mapping[int, Dict[str, Any]]
+_TARGET = re.compile(r" on ((?:pipe|socket):\[(\d+)\])$")
+_NETLINK = (socket.AF_NETLINK, socket.SOCK_RAW, 4)  # NETLINK_SOCK_DIAG
+_POLLS = ("poll", "ppoll", "select", "pselect6")
+_WRITES = ("write", "writev", "sendto", "sendmsg")
+_LOCK = re.compile(r"^(\d+): (-> )?\w+ +\w+ +\w+ +(\d+) ", re.MULTILINE)
+_AT_LOCKS, _NAPS = ("flock", "fcntl"), ("nanosleep", "clock_nanosleep")  # SQLite naps between its tries
+SHOWN, COMMAND_CHARS = 8, 60
+_BY_FAMILY, _DUMP, _DONE, _ERROR, _SHOW_PEER, _PEER = 20, 0x301, 3, 2, 4, 2
+_HEADER, _ATTRIBUTES_AT = struct.Struct("=IHHII"), 32
+
+
+def tell(known: Known) -> None:
+    """Give each process `behind`: for each thread that waits so, who could end that."""
+    ends: Dict[str, Dict[int, str]] = {}
+    for pid, facts in known.items():
+        for target, mode in facts.pop("ends", {}).items():
+            ends.setdefault(target, {})[pid] = mode
+    calls = [str(call) for facts in known.values() for call in facts.get("calls", {}).values()]
+    peers = _unix_peers() if any(" on socket:[" in call for call in calls) else {}
+    holders = _lock_holders() if any(call.startswith(_AT_LOCKS) for call in calls) else {}
+    if any(call.startswith(_NAPS) for call in calls):
+        holders = {**_of_open_files(known), **holders}
+    for pid, facts in known.items():
+        behind: Dict[str, List[List[Any]]] = {}
+        for thread, call in facts.get("calls", {}).items():
+            found = _behind(pid, str(call), known, ends, peers, holders)
+            if found is not None:
+                behind[thread] = [_row(other, known[other]) for other in sorted(found)[:SHOWN]]
+        if behind:
+            facts["behind"] = behind
+    for pid, facts in known.items():
+        if not proc_facts.is_python(pid):
+            continue
+        for rows in facts.get("behind", {}).values():
+            _beyond(rows, known, {pid})
+    for facts in known.values():
+        if "calls" in facts:
+            facts["calls"] = {thread: _plain(str(call)) for thread, call in facts["calls"].items()}
+
+
+def _behind(
+    pid: int,
+    call: str,
+    known: Known,
+    ends: Mapping[str, Mapping[int, str]],
+    peers: Mapping[str, str],
+    holders: Mapping[int, Set[int]],
+) -> Optional[Set[int]]:
+    """The processes that the call waits for, none of them itself; None where that is not known."""
+    if call.startswith("wait"):
+        return {other for other, facts in known.items() if facts and facts["parent"] == pid} or None
+    if call.startswith((*_AT_LOCKS, *_NAPS)):
+        return (holders.get(pid, set()) & set(known)) or None
+    if call in _POLLS:
+        read = [others for others in ends.values() if others.get(pid) == "r"]
+        return {other for others in read for other, mode in others.items() if "w" in mode} - {pid} or None
+    found = _TARGET.search(call)
+    if not found:
+        return None
+    if found[1].startswith("socket"):
+        far = f"socket:[{peers.get(found[2], '')}]"
+        return set(ends[far]) - {pid} or None if far in ends else None
+    wanted = "r" if call.split(" ", 1)[0] in _WRITES else "w"
+    return {other for other, mode in ends.get(found[1], {}).items() if wanted in mode} - {pid}
+
+
+def _beyond(rows: List[List[Any]], known: Known, seen: Set[int]) -> None:
+    """Add to each program that is no Python, and so has no stack in the dump, for whom it waits itself."""
+    for row in rows:
+        further = known[row[0]].get("behind", {}).get(str(row[0]), []) if row[0] not in seen else []
+        if further and not proc_facts.is_python(row[0]):
+            row.append([[*one[:3]] for one in further])
+            _beyond(row[3], known, {*seen, row[0]})
+
+
+def _row(pid: int, facts: Mapping[str, Any]) -> List[Any]:
+    """Its pid, command and system call: a program that is no Python has no stack in the dump."""
+    call = _plain(str(facts.get("calls", {}).get(str(pid), "")))
+    return [pid, str(facts.get("command", ""))[:COMMAND_CHARS], call]
+
+
+def _plain(call: str) -> str:
+    """The call without the number of a pipe or socket: ranks at such ones do the same."""
+    return _TARGET.sub(lambda at: f" on {at[1].partition(':')[0]}", call)
+
+
+def _lock_holders() -> Dict[int, Set[int]]:
+    """Who waits for a lock on a file -> who holds it."""
+    rows = [
+        (found[1], bool(found[2]), int(found[3])) for found in _LOCK.finditer(proc_facts.text("/proc/locks"))
+    ]
+    owners = {number: pid for number, waits, pid in rows if not waits}
+    found: Dict[int, Set[int]] = {}
+    for number, waits, pid in rows:
+        if waits and number in owners:
+            found.setdefault(pid, set()).add(owners[number])
+    return found
+
+
+def _of_open_files(known: Known) -> Dict[int, Set[int]]:
+    """Who has a file open that another process has locked -> that other one."""
+    owners = {int(found[3]) for found in _LOCK.finditer(proc_facts.text("/proc/locks")) if not found[2]}
+    locked = {
+        proc_facts.link(f"/proc/{pid}/fd/{name}"): pid
+        for pid in owners & set(known)
+        for name in proc_facts.names(f"/proc/{pid}/fd")
+        if "\nlock:" in proc_facts.text(f"/proc/{pid}/fdinfo/{name}")
+    }
+    found: Dict[int, Set[int]] = {}
+    for pid in known if locked else ():
+        for name in proc_facts.names(f"/proc/{pid}/fd"):
+            owner = locked.get(proc_facts.link(f"/proc/{pid}/fd/{name}"), pid)
+            if owner != pid:
+                found.setdefault(pid, set()).add(owner)
+    return found
+
+
+def _unix_peers() -> Dict[str, str]:
+    """The inode of each Unix socket that is connected -> that of the other end."""
+    found: Dict[str, str] = {}
+    body = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, _SHOW_PEER, 0, 0)
+    with contextlib.suppress(OSError, struct.error), socket.socket(*_NETLINK) as ask:
+        ask.settimeout(1.0)
+        ask.send(_HEADER.pack(_HEADER.size + len(body), _BY_FAMILY, _DUMP, 1, 0) + body)
+        while _take(ask.recv(1 << 16), found):
+            pass
+    return found
+
+
+def _take(data: bytes, found: Dict[str, str]) -> bool:
+    """Take the sockets of one packet; whether more follow."""
+    at = 0
+    while at + _HEADER.size <= len(data):
+        size, kind, _, _, _ = _HEADER.unpack_from(data, at)
+        if kind in (_DONE, _ERROR) or size < _HEADER.size:
+            return False
+        (inode,) = struct.unpack_from("=I", data, at + _HEADER.size + 4)
+        attribute = at + _ATTRIBUTES_AT
+        while attribute + 4 <= at + size:
+            length, name = struct.unpack_from("=HH", data, attribute)
+            if name == _PEER:
+                found[str(inode)] = str(struct.unpack_from("=I", data, attribute + 4)[0])
+            attribute += max(4, (length + 3) & ~3)
+        at += (size + 3) & ~3
+    return bool(data)
