@@ -55,10 +55,8 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], stream: Te
     if stream.isatty():
         _print_fitted(table, stream)
         return
-    widths = [max(len(row[column]) for row in table) for column in range(len(header))]
-    for row in table:
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        print(line, file=stream)
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    print("\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in table), file=stream)
 
 
 def _print_fitted(table: Sequence[Sequence[str]], stream: TextIO) -> None:
