@@ -2,8 +2,8 @@
 
     python benchmarks/scale.py [--runs 10000] [--files 100000] [--nodes 512] [--folder DIR] [--json]
 
-One small run on this machine is made and judged, then its folder is filled: with other runs that have ended (a
-tenth of `--runs`, then all of them), with files that its command might have left, or with the logs of more
+One small run on this machine is made and judged, then its folder is filled: with other runs that have ended
+(a tenth of `--runs`, then all of them), with files that its command might have left, or with the logs of more
 nodes, 1 MiB each. Whole processes are measured: seconds, CPU seconds, and the most memory. Modules are
 compiled once, as an installation has them.
 """
