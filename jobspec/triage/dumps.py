@@ -32,6 +32,17 @@ _MARK = re.compile(
 )
 
 
+# One of them is in all that `_MARK` finds: these texts are found a hundred times faster.
+_HINTS = (
+    b"most recent call first):",
+    b"Process ",
+    b"Thread ",
+    b"ast enqueued ",
+    b"WorkNCCL(",
+    b"Communicators... ",
+)
+
+
 @dataclass
 class Dumps:
     """What the files hold of dumps."""
@@ -74,7 +85,7 @@ def read(paths: Iterable[Path], problems: list[Finding]) -> Dumps:
                 data = stream.read(MOST_BYTES)
         except OSError:
             continue
-        if _MARK.search(data) is None:
+        if not any(hint in data for hint in _HINTS) or _MARK.search(data) is None:
             continue
         text = data.decode("utf-8", "replace")
         found = stacks.read(text, str(path))
