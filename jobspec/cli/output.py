@@ -51,7 +51,9 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], stream: Te
     On a terminal the columns fit it: a long text goes on in the line below, but not in the first column.
     """
     stream = stream or sys.stdout
-    table = [[one_line(cell) for cell in row] for row in (header, *rows)]
+    table = [
+        row if "".join(row).isprintable() else [one_line(cell) for cell in row] for row in (header, *rows)
+    ]
     if stream.isatty():
         _print_fitted(table, stream)
         return
