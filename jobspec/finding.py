@@ -29,12 +29,12 @@ def visible(text: str) -> str:
     >>> visible("a\\x1b[2J")
     'a\\\\x1b[2J'
     """
-    return text.translate(_CONTROLS)
+    return text if text.isprintable() else text.translate(_CONTROLS)
 
 
 def one_line(text: str) -> str:
     """`visible`, in one line: a value of a run must not look like a line of its report."""
-    return visible(text.replace("\r\n", "\n")).replace("\n", " ")
+    return text if text.isprintable() else visible(text.replace("\r\n", "\n")).replace("\n", " ")
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobspec.disk import is_folder
 from jobspec.finding import Finding, JobspecError, fail, stop_on_errors
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import Launch, read_launch, repeats
-from jobspec.runs.store import RunStore, known_folders, state_folder
+from jobspec.runs.store import open_store, state_folder
 
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
@@ -380,7 +379,7 @@ def _allocation(ref: bool | str, cluster: str) -> Allocation:
         return here.of_shell(os.environ, client)
     if str(ref).isdecimal():
         return here.of_job(str(ref), client)
-    return here.of_job(here.job_of(launched(own(store().find(str(ref)))), cluster), client)
+    return here.of_job(here.job_of(launched(own(open_store().find(str(ref)))), cluster), client)
 
 
 def _fitting(resolved: Resolved, here: Allocation) -> Resolved:
@@ -423,7 +422,7 @@ def of_folder(request: Request) -> tuple[RunPaths, Request]:
     from jobspec.spec.overrides import refuse_for_folder
 
     refuse_for_folder(str(request.spec), request.sets, request.allow, request.rerun)
-    run = own(store().find(str(request.spec)))
+    run = own(open_store().find(str(request.spec)))
     site = None if request.cluster or not run.site.is_file() else run.site
     return run, replace(request, spec=run.lock, cluster_file=request.cluster_file or site)
 
@@ -476,19 +475,6 @@ def _profile_of(plan: Plan, request: Request) -> LoadedCluster:
             fix=f"leave `--cluster` out, or render the spec for `{loaded.profile.name}`",
         )
     return loaded
-
-
-def store(runs: str | None = None) -> RunStore:
-    """The runs that RUN arguments refer to: in folder `runs`, JOBSPEC_RUNS, or every folder submitted to.
-
-    Raises: JobspecError when `runs` is no folder. The folder of JOBSPEC_RUNS is made for the first run.
-    """
-    if runs and not is_folder(os.path.expanduser(runs)):  # noqa: PTH111 - may stay relative
-        raise fail("usage.arguments", f"there is no folder `{runs}`", fix="check `--runs`")
-    folder = runs or os.environ.get("JOBSPEC_RUNS")
-    if folder:
-        return RunStore(Path(folder).expanduser())
-    return RunStore(Path("runs"), *known_folders(os.environ))
 
 
 def launched(run: RunPaths) -> Launch:

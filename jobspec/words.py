@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -22,6 +21,8 @@ def one_of(names: Iterable[str]) -> str:
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.65) -> str | None:
     """The known name closest to `name`; None when none is close."""
+    import difflib  # only a mistake needs it
+
     names = list(known)
     lowered = {candidate.lower().replace("-", "_"): candidate for candidate in names}
     exact = lowered.get(name.lower().replace("-", "_"))

@@ -106,9 +106,9 @@ def run_names(parsed_args: Any, **_: Any) -> list[str]:
 
 
 def _runs(parsed_args: Any) -> list[Any]:
-    from jobspec import pipeline
+    from jobspec.runs.store import open_store
 
-    return pipeline.store(getattr(parsed_args, "runs", None)).list()
+    return open_store(getattr(parsed_args, "runs", None)).list()
 
 
 def clusters(**_: Any) -> dict[str, str]:

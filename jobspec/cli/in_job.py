@@ -13,13 +13,14 @@ from jobspec.launchers.access import connect
 from jobspec.runs.owner import own
 from jobspec.runs.paths import RunPaths, array_ranges
 from jobspec.runs.records import Launch
+from jobspec.runs.store import open_store
 from jobspec.runtime.base import hostlist
 from jobspec.words import did_you_mean
 
 
 def enter(args: argparse.Namespace, command: Sequence[str]) -> int:
     """Run `command`, or a shell, in the job. Raises: JobspecError when the job does not run."""
-    run_paths = own(pipeline.store(args.runs).find(args.run))
+    run_paths = own(open_store(args.runs).find(args.run))
     launch = pipeline.launched(run_paths)
     view = observe.observe([run_paths])[0]
     if view.status is None or not view.status.state.active:

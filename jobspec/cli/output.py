@@ -51,14 +51,14 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], stream: Te
     On a terminal the columns fit it: a long text goes on in the line below, but not in the first column.
     """
     stream = stream or sys.stdout
-    table = [[one_line(cell) for cell in row] for row in (header, *rows)]
+    table = [
+        row if "".join(row).isprintable() else [one_line(cell) for cell in row] for row in (header, *rows)
+    ]
     if stream.isatty():
         _print_fitted(table, stream)
         return
-    widths = [max(len(row[column]) for row in table) for column in range(len(header))]
-    for row in table:
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        print(line, file=stream)
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    print("\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in table), file=stream)
 
 
 def _print_fitted(table: Sequence[Sequence[str]], stream: TextIO) -> None:

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from jobspec.finding import fail
-from jobspec.runs.paths import RunPaths
+from jobspec.runs.store import Found
 from jobspec.words import did_you_mean, one_of
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -84,7 +84,7 @@ def since(text: str | None, now: datetime) -> str:
         ) from problem
 
 
-def fits_folder(run: RunPaths, args: argparse.Namespace, first: str) -> bool:
+def fits_folder(run: Found, args: argparse.Namespace, first: str) -> bool:
     """Whether the run's folder alone lets it be shown."""
     if first and run.run_id < first:
         return False
@@ -93,7 +93,7 @@ def fits_folder(run: RunPaths, args: argparse.Namespace, first: str) -> bool:
     return not args.mine or _mine(run)
 
 
-def _mine(run: RunPaths) -> bool:
+def _mine(run: Found) -> bool:
     try:
         return os.stat(run.root).st_uid == os.geteuid()  # noqa: PTH116
     except OSError:

@@ -80,12 +80,14 @@ def fitted(rows: Sequence[tuple[str, ...]], width: int = 0) -> tuple[list[str], 
 
     `width` 0 has room for all. REASON, the last column, needs little: its text may wrap.
     """
-    kept = [at for at, name in enumerate(HEADER) if name not in _OPTIONAL or any(row[at] for row in rows)]
-    widths = {at: max(len(HEADER[at]), *(len(row[at]) for row in rows), 0) for at in kept}
+    columns = list(zip(*rows, strict=True)) or [()] * len(HEADER)
+    kept = [at for at, name in enumerate(HEADER) if name not in _OPTIONAL or any(columns[at])]
+    widths = {at: max(map(len, (HEADER[at], *columns[at]))) for at in kept}
     last = len(HEADER) - 1
     widths[last] = min(widths[last], MIN_REASON)
     for name in _LEAST:
         if not width or sum(widths[at] for at in kept) + GAP * (len(kept) - 1) <= width:
             break
         kept = [at for at in kept if HEADER[at] != name]
-    return [HEADER[at] for at in kept], [[row[at] for at in kept] for row in rows]
+    shown = zip(*(columns[at] for at in kept), strict=True)
+    return [HEADER[at] for at in kept], [list(row) for row in shown]

@@ -9,13 +9,16 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from jobspec.evidence.evidence import Attempt, CommandResult, Evidence
-from jobspec.evidence.pytest_log import TestLog
 from jobspec.log_search import Hints, find_lines
 from jobspec.plan import CommandPlan, Plan
-from jobspec.triage import Match
 from jobspec.verdict import Cause, Deliverable, EvidenceItem, Result, Status
+
+if TYPE_CHECKING:  # planning needs a few words from here, and these bring all readers of logs
+    from jobspec.evidence.evidence import Attempt, CommandResult, Evidence
+    from jobspec.evidence.pytest_log import TestLog
+    from jobspec.triage import Match
 
 BRIDGE = "megatron.bridge"
 PREFIX = "checks-"  # of the command's name: `checks-<repo>`

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import re
 import time
-import urllib.error
-import urllib.request
 from dataclasses import dataclass, replace
-from email.message import Message
-from http.client import HTTPException
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
 from jobspec.runtime.base.in_time import in_time
+
+if TYPE_CHECKING:
+    from email.message import Message
 
 DEADLINE_S = 5.0
 MAX_TOKEN_BYTES = 1024**2
@@ -84,6 +84,8 @@ def parse_reference(image: str, registry: str) -> Tag | None:
 
 def tag_digest(tag: Tag, deadline_s: float = DEADLINE_S) -> tuple[str, str]:
     """The digest that the registry gives for a tag now, or an empty string and why it is not known."""
+    from http.client import HTTPException  # with TLS and mail's headers: few commands ask a registry
+
     late = _UnknownError(f"`{tag.host}` did not answer within {deadline_s:g} s")
     try:
         return in_time(deadline_s, lambda: _ask(tag, time.monotonic() + deadline_s), late), ""
@@ -151,6 +153,9 @@ def _token(tag: Tag, challenge: str, end: float) -> str:
 
 
 def _call(method: str, url: str, headers: dict[str, str], end: float) -> tuple[int, Message, bytes]:
+    import urllib.error
+    import urllib.request
+
     request = urllib.request.Request(url, headers={"User-Agent": "jobspec", **headers}, method=method)
     left = max(end - time.monotonic(), 0.01)
     try:

@@ -15,13 +15,13 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
 from typing import Any
 
-from jobspec.runs.paths import RunPaths
 from jobspec.runs.store import state_folder
 
 FORMAT = 2  # of a row's data: another one empties the index
 NAME = "index.sqlite"
 _NEEDED = ("launch.json", "scheduler.json", "report.json")
-STAMPED = (*_NEEDED, "plan.json", "points.json")
+STAMPED = (*_NEEDED, "plan.json")
+AT_ONCE = 500  # values of one query; SQLite took 999 at most before 3.32
 WAIT_S = 0.2  # for another `status` of the same user
 _MAYBE = (int, float, type(None))
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
@@ -37,7 +37,7 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
 _TABLE = "CREATE TABLE IF NOT EXISTS runs (root TEXT PRIMARY KEY, stamp TEXT NOT NULL, data TEXT NOT NULL)"
 
 
-def stamp(run: RunPaths) -> str:
+def stamp(root: str) -> str:
     """What changes with the files of `STAMPED`; empty for a run without launch record, final state or report.
 
     Times alone may be equal on a file system that counts seconds: sizes and inode numbers count as well. Take
@@ -46,7 +46,7 @@ def stamp(run: RunPaths) -> str:
     marks = []
     for name in STAMPED:
         try:
-            found = os.stat(f"{run.root}/{name}")  # noqa: PTH116
+            found = os.stat(f"{root}/{name}")  # noqa: PTH116
         except OSError:
             if name in _NEEDED:
                 return ""
@@ -61,7 +61,7 @@ def _row(text: object) -> dict[str, Any] | None:
         data = json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
         return None
-    if not isinstance(data, dict) or not all(isinstance(data.get(key), kind) for key, kind in _KINDS.items()):
+    if not isinstance(data, dict) or not all(map(isinstance, map(data.get, _KINDS), _KINDS.values())):
         return None
     values = (data.get("value"), *data["figures"].values())
     return data if all(value is None or isinstance(value, int | float) for value in values) else None
@@ -87,12 +87,15 @@ class RunIndex:
 
     def read(self, roots: Iterable[str]) -> dict[str, tuple[str, dict[str, Any]]]:
         """Stamp and data of these runs by their folder. The caller compares the stamp."""
-        one = "SELECT root, stamp, data FROM runs WHERE root = ?"
+        wanted, rows = list(roots), list[tuple[str, str, object]]()
         try:
             with closing(self._open()) as db:
                 if _format(db) != FORMAT:
                     return {}
-                rows = [row for root in roots for row in db.execute(one, (root,))]
+                for at in range(0, len(wanted), AT_ONCE):
+                    some = wanted[at : at + AT_ONCE]
+                    marks = ", ".join("?" * len(some))
+                    rows += db.execute(f"SELECT root, stamp, data FROM runs WHERE root IN ({marks})", some)
         except (sqlite3.Error, OSError, ValueError):
             return {}
         read = {root: (mark, _row(data)) for root, mark, data in rows}

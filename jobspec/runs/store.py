@@ -11,11 +11,26 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
+from jobspec.disk import is_folder
 from jobspec.finding import fail
 from jobspec.runs.paths import RUN_ID, RunPaths
 
 _KNOWN_FOLDERS = "run-folders"
+_SECOND = len("20261130-120000")  # of a run id
+
+
+class Found(NamedTuple):
+    """A run as its folder's place tells of it. Text, no Path: a listing has thousands."""
+
+    run_id: str
+    name: str
+    root: str
+
+    @property
+    def paths(self) -> RunPaths:
+        return RunPaths(Path(self.root))
 
 
 class RunStore:
@@ -24,17 +39,22 @@ class RunStore:
     def __init__(self, *folders: str | Path) -> None:
         self.folders = tuple(dict.fromkeys(Path(folder).absolute() for folder in folders))
 
-    def list(self) -> list[RunPaths]:
+    def found(self) -> list[Found]:
         """All runs, newest first."""
         runs = {run.root: run for folder in self.folders for run in _scan(folder)}
-        seconds = Counter(_second(run) for run in runs.values())
+        seconds = Counter(run_id[:_SECOND] for run_id, _, _ in runs.values())
 
-        def age(run: RunPaths) -> tuple[str, int, str]:
+        def age(run: Found) -> tuple[str, int, str]:
             # An id has the second; only for runs of one second the disk decides.
-            written = _written_ns(run) if seconds[_second(run)] > 1 else 0
-            return _second(run), written, run.run_id
+            run_id, _, root = run
+            second = run_id[:_SECOND]
+            return second, _written_ns(root) if seconds[second] > 1 else 0, run_id
 
         return sorted(runs.values(), key=age, reverse=True)
+
+    def list(self) -> list[RunPaths]:
+        """All runs, newest first."""
+        return [run.paths for run in self.found()]
 
     def find(self, ref: str) -> RunPaths:
         """The run of `ref`: an id, the beginning of one, a directory, a name (its newest run), or `last`.
@@ -44,20 +64,20 @@ class RunStore:
         as_folder = _folder(ref)
         if as_folder is not None:
             return RunPaths(as_folder.absolute())
-        runs = self.list()
+        runs = self.found()
         if not runs:
             raise fail("run.unknown", f"no run `{ref}`", why=self._where("no runs in"), fix=_FIND_FIX)
         if ref == "last":
-            return runs[0]
+            return runs[0].paths
         matches = [run for run in runs if run.run_id.startswith(ref)]
         exact = [run for run in matches if run.run_id == ref]
         if len(exact or matches) == 1:
-            return (exact or matches)[0]
+            return (exact or matches)[0].paths
         named = _of_name(ref, runs)
         if named:
-            return named[0]
+            return named[0].paths
         if matches:
-            shown = ", ".join(f"`{run.run_id}` ({run.root.parent.name})" for run in matches[:8])
+            shown = ", ".join(f"`{run.run_id}` ({run.name})" for run in matches[:8])
             more = f" and {len(matches) - 8} more" if len(matches) > 8 else ""
             raise fail(
                 "run.ambiguous",
@@ -71,16 +91,16 @@ class RunStore:
         """All runs of `ref`, newest first, where `find` takes it for a name; else none."""
         if ref == "last" or _folder(ref) is not None:
             return ()
-        runs = self.list()
+        runs = self.found()
         matches = [run for run in runs if run.run_id.startswith(ref)]
         is_id = len(matches) == 1 or any(run.run_id == ref for run in matches)
-        return () if is_id else _of_name(ref, runs)
+        return () if is_id else tuple(run.paths for run in _of_name(ref, runs))
 
-    def _nearest(self, ref: str, runs: Iterable[RunPaths]) -> str:
+    def _nearest(self, ref: str, runs: Iterable[Found]) -> str:
         import difflib
 
         ids = [run.run_id for run in runs]
-        names = dict.fromkeys(run.root.parent.name for run in runs)
+        names = dict.fromkeys(run.name for run in runs)
         close = difflib.get_close_matches(ref, [*names, *ids], n=3, cutoff=0.6)
         if close:
             return "did you mean " + " or ".join(f"`{item}`" for item in close)
@@ -90,18 +110,14 @@ class RunStore:
         return f"{text} " + ", ".join(f"`{folder}`" for folder in self.folders)
 
 
-def _of_name(name: str, runs: Iterable[RunPaths]) -> tuple[RunPaths, ...]:
-    return tuple(run for run in runs if run.root.parent.name == name)
+def _of_name(name: str, runs: Iterable[Found]) -> list[Found]:
+    return [run for run in runs if run.name == name]
 
 
-def _second(run: RunPaths) -> str:
-    return run.run_id[:15]
-
-
-def _written_ns(run: RunPaths) -> int:
+def _written_ns(root: str) -> int:
     """When the run was rendered; its spec is never written again."""
     try:
-        return run.spec.stat().st_mtime_ns
+        return os.stat(f"{root}/spec.yaml").st_mtime_ns  # noqa: PTH116
     except OSError:
         return 0
 
@@ -109,20 +125,20 @@ def _written_ns(run: RunPaths) -> int:
 _FIND_FIX = "run `jobspec status` to list the runs, or name another folder by `--runs DIR` or `JOBSPEC_RUNS`"
 
 
-def _scan(folder: Path) -> Iterator[RunPaths]:
+def _scan(folder: Path) -> Iterator[Found]:
     """Runs at `<folder>/<name>/<run-id>`: two levels of scandir, no file is opened."""
     try:
-        names = [entry.path for entry in os.scandir(folder) if _is_dir(entry)]
+        named = [entry for entry in os.scandir(folder) if _is_dir(entry)]
     except (FileNotFoundError, NotADirectoryError):
         return
     except PermissionError as problem:
         raise fail("run.folder-unreadable", f"`{folder}` cannot be listed", why=str(problem)) from problem
-    for name in names:
+    for above in named:
         try:
-            paths = [entry.path for entry in os.scandir(name) if RUN_ID.match(entry.name)]
+            ids = [name for name in os.listdir(above) if RUN_ID.match(name)]  # noqa: PTH208
         except (PermissionError, FileNotFoundError):  # another user's, or gone meanwhile
             continue
-        yield from (RunPaths(Path(path)) for path in paths)
+        yield from (Found(run_id, above.name, f"{above.path}/{run_id}") for run_id in ids)
 
 
 def _is_dir(entry: os.DirEntry[str]) -> bool:
@@ -130,6 +146,19 @@ def _is_dir(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:  # a link to itself, or into a folder that may not be entered
         return False
+
+
+def open_store(runs: str | None = None) -> RunStore:
+    """The runs that RUN arguments refer to: in folder `runs`, JOBSPEC_RUNS, or every folder submitted to.
+
+    Raises: JobspecError when `runs` is no folder. The folder of JOBSPEC_RUNS is made for the first run.
+    """
+    if runs and not is_folder(os.path.expanduser(runs)):  # noqa: PTH111 - may stay relative
+        raise fail("usage.arguments", f"there is no folder `{runs}`", fix="check `--runs`")
+    folder = runs or os.environ.get("JOBSPEC_RUNS")
+    if folder:
+        return RunStore(Path(folder).expanduser())
+    return RunStore(Path("runs"), *known_folders(os.environ))
 
 
 def state_folder(env: Mapping[str, str]) -> Path:

@@ -32,6 +32,17 @@ _MARK = re.compile(
 )
 
 
+# One of them is in all that `_MARK` finds: these texts are found a hundred times faster.
+_HINTS = (
+    b"most recent call first):",
+    b"Process ",
+    b"Thread ",
+    b"ast enqueued ",
+    b"WorkNCCL(",
+    b"Communicators... ",
+)
+
+
 @dataclass
 class Dumps:
     """What the files hold of dumps."""
@@ -59,6 +70,11 @@ def is_recorder(path: Path) -> bool:
     return head[:1] == b"\x80" or (head[:1] == b"{" and (b'"entries"' in head or b'"pg_' in head))
 
 
+def has_dump(data: bytes) -> bool:
+    """Whether there is a stack, a watchdog's word or RAS text in a file's bytes."""
+    return any(hint in data for hint in _HINTS) and _MARK.search(data) is not None
+
+
 def read(paths: Iterable[Path], problems: list[Finding]) -> Dumps:
     """The dumps in the files; `problems` takes a finding for each recorder that cannot be read."""
     dumps = Dumps()
@@ -74,7 +90,7 @@ def read(paths: Iterable[Path], problems: list[Finding]) -> Dumps:
                 data = stream.read(MOST_BYTES)
         except OSError:
             continue
-        if _MARK.search(data) is None:
+        if not has_dump(data):
             continue
         text = data.decode("utf-8", "replace")
         found = stacks.read(text, str(path))

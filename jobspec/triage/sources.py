@@ -10,7 +10,7 @@ from typing import BinaryIO, NamedTuple, cast
 
 from jobspec.log_search import take
 from jobspec.triage.gunzip import Budget, Gunzip
-from jobspec.triage.times import ISO_TIME, find_time
+from jobspec.triage.times import ISO_PART, ISO_TIME, find_time
 
 GZIP_MAGIC = b"\x1f\x8b"
 DATE_BYTES = 64 * 1024  # at the start of a log, searched for a date before any log is read
@@ -41,7 +41,7 @@ def latest_end(sources: Iterable[LogSource]) -> float | None:
 
 def end_by_date(head: bytes) -> list[float]:
     """The same by the first date in a log's first bytes, if there is one."""
-    date = ISO_TIME.search(head.decode("utf-8", "replace"))
+    date = ISO_TIME.search(head.decode("utf-8", "replace")) if ISO_PART.search(head) else None
     time = find_time(date[0]) if date is not None else None
     return [time + MOST_RUN_S] if time is not None else []
 

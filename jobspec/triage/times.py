@@ -25,6 +25,8 @@ _MONTH = "|".join(_MONTHS)
 ISO_TIME = re.compile(
     r"(?<!\d)(\d{4})([-/])(\d\d)\2(\d\d)[T _]" + _CLOCK + r"\s?(?:(Z)|([+-]\d\d):?(\d\d)(?!\d))?"
 )
+# Part of each of them, and found in a long text tenfold faster.
+ISO_PART = re.compile(rb"[-/]\d\d[-/]\d\d[T _]\d\d:")
 # `E0822 10:44:12.113 4711 file.cc:12]` and PyTorch's `[E822 10:44:12.113 file.cpp:12]`. Source: glog, c10.
 GLOG_TIME = re.compile(r"(?<![A-Za-z0-9])[IWEFCV](\d{1,2})(\d\d) " + _CLOCK)
 # `ERROR 08-22 10:44:12 [core.py:700]`. Source: vLLM 0.6 to 0.11, `vllm/logger.py`.

@@ -105,13 +105,15 @@ def collect(
     used = 0
     written: Set[Path] = set()
     matches = list(_find(patterns, folders, target, end))
-    for base, path, real, size in sorted(matches, key=lambda row: row[3]):
+    for base, relative, real, size in sorted(matches, key=lambda row: row[3]):
+        path = os.path.join(base, relative)  # noqa: PTH118
         if used + size > max_bytes or time.monotonic() > end:
             result.truncated = True
-            result.skipped.append(redactor.text(str(path)))
+            result.skipped.append(redactor.text(path))
             continue
         try:
-            copied = _copy(base, path, real, target, redactor, written)
+            goal = _goal(base, redactor.text(relative), target, written)
+            copied = _copy(real, goal, redactor, redactor.text(path))
         except FileNotFoundError:
             continue  # what a command has left running still removes files
         except OSError as problem:
@@ -164,19 +166,27 @@ def _plain(text: str) -> str:
 
 def _find(
     patterns: Sequence[str], folders: Folders, target: Path, end: float
-) -> Iterator[Tuple[Path, Path, str, int]]:
-    """(folder, file, the file's real path, bytes) of every match, each file once."""
+) -> Iterator[Tuple[Path, str, str, int]]:
+    """(folder, file below it, the file's real path, bytes) of every match, each file once.
+
+    Paths are texts here, since there may be a hundred thousand. What is no link has its folder's real path.
+    """
     inodes: Set[Tuple[int, int]] = set()
     for base, pattern in _places(patterns, folders):
         expression, root = matcher(pattern), os.path.realpath(base)
-        for path in _walk(base / _literal_prefix(pattern), target, end):
-            if not expression.match(path.relative_to(base).as_posix()):
-                continue
-            real = os.path.realpath(path)
-            info = _regular(real, root)
-            if info is not None and (info.st_dev, info.st_ino) not in inodes:
-                inodes.add((info.st_dev, info.st_ino))
-                yield base, path, real, info.st_size
+        start = len(str(base).rstrip("/")) + 1
+        for folder, names in _walk(base / _literal_prefix(pattern), target, end):
+            real_folder = os.path.realpath(folder)
+            for name in names:
+                path = os.path.join(folder, name)  # noqa: PTH118
+                if not expression.match(path[start:]):
+                    continue
+                real = os.path.join(real_folder, name)  # noqa: PTH118
+                real = os.path.realpath(path) if os.path.islink(path) else real  # noqa: PTH114
+                info = _regular(real, root)
+                if info is not None and (info.st_dev, info.st_ino) not in inodes:
+                    inodes.add((info.st_dev, info.st_ino))
+                    yield base, path[start:], real, info.st_size
 
 
 def _places(patterns: Sequence[str], folders: Folders) -> Iterator[Tuple[Path, str]]:
@@ -200,44 +210,48 @@ def _literal_prefix(pattern: str) -> str:
     return "/".join(parts)
 
 
-def _walk(start: Path, target: Path, end: float) -> Iterator[Path]:
+def _walk(start: Path, target: Path, end: float) -> Iterator[Tuple[str, List[str]]]:
+    """Folders, and the names of the files in each."""
     if not start.is_dir():
-        yield start
+        yield str(start.parent), [start.name]
         return
     for folder, names, files in os.walk(start):
         if time.monotonic() > end:
             return
         # Never collect what was collected, nor links to folders: they may lead anywhere, or in circles.
         names[:] = sorted(name for name in names if Path(folder, name) != target)
-        for name in sorted(files):
-            yield Path(folder, name)
+        yield folder, sorted(files)
 
 
 def _regular(real: str, root: str) -> Any:
     """The stat of a regular file whose real path is below the real path `root`; None for anything else."""
+    if not real.startswith(root.rstrip("/") + "/"):
+        return None
     try:
-        if os.path.commonpath([real, root]) != root:
-            return None
         info = os.stat(real)  # noqa: PTH116
     except OSError:
         return None
     return info if stat.S_ISREG(info.st_mode) else None
 
 
-def _copy(base: Path, path: Path, real: str, target: Path, redactor: Redactor, written: Set[Path]) -> Copied:
-    relative = redactor.text(str(path.relative_to(base)))
+def _goal(base: Path, relative: str, target: Path, written: Set[Path]) -> Path:
+    """Where the file goes: what another folder has under the same name does not replace it."""
     goal = target / relative
     if goal in written:
         goal = target / base.name / relative
     written.add(goal)
+    return goal
+
+
+def _copy(real: str, goal: Path, redactor: Redactor, source: str) -> Copied:
     digest = hashlib.sha256()
     size = 0
-    with open(_open_regular(real), "rb") as source, replacing(goal, sync=False) as sink:
-        for chunk in _clean(source.read, redactor):
+    with open(_open_regular(real), "rb") as file, replacing(goal, sync=False) as sink:
+        for chunk in _clean(file.read, redactor):
             sink.write(chunk)
             digest.update(chunk)
             size += len(chunk)
-    return Copied(str(goal), size, digest.hexdigest(), redactor.text(str(path)))
+    return Copied(str(goal), size, digest.hexdigest(), source)
 
 
 def _open_regular(path: str) -> int:

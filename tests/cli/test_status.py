@@ -224,7 +224,7 @@ def test_the_index_follows_the_folders(project: Project) -> None:
     assert indexed() == {}
     listed(project)
     ((root, (mark, data)),) = indexed().items()
-    assert (root, mark, data["verdict"]) == (str(run.root), stamp(run), "Fail")
+    assert (root, mark, data["verdict"]) == (str(run.root), stamp(str(run.root)), "Fail")
     report = json.loads((run.root / "report.json").read_text())
     (run.root / "report.json").write_text(json.dumps({**report, "result": "Blocked"}))  # judged anew
     assert [item["run_id"] for item in listed(project, "--verdict", "blocked")] == [run.run_id]
@@ -393,6 +393,15 @@ def test_two_processes_that_write_the_index_lose_no_row(project: Project) -> Non
     rows = indexed()
     assert all(data == {**ROW, "points": int(root.rpartition("/")[2])} for root, (_, data) in rows.items())
     assert len(rows) >= 20  # a row is skipped while the other one holds the lock longer than WAIT_S
+
+
+def test_the_index_finds_the_rows_of_any_number_of_runs(project: Project) -> None:
+    index = RunIndex(os.environ)
+    rows = {f"/runs/{number}": (f"stamp {number}", {**ROW, "points": number}) for number in range(1200)}
+    index.write(rows)
+    assert index.read(rows) == rows
+    assert index.read(["/runs/7", "/runs/none"]) == {"/runs/7": rows["/runs/7"]}
+    assert index.read([]) == {}
 
 
 def test_watch_ends_when_every_run_has_ended(project: Project) -> None:

@@ -42,6 +42,7 @@ def evil_run(project: Project) -> str:
 
 def test_text() -> None:
     assert visible("a\tb\nc") == "a\tb\nc"
+    assert not SENT.search("".join(visible(chr(code)) for code in range(sys.maxunicode + 1) if code != 10))
     assert visible("\x1b\x7f\x9b\u202e") == r"\x1b\u007f\u009b\u202e"
     assert one_line("a\r\nb\nc\r") == r"a b c\x0d"
     assert json.loads(visible(json.dumps("\x7f\x9b\u2066", ensure_ascii=False))) == "\x7f\x9b\u2066"

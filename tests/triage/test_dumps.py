@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobspec.cli import main
+from jobspec.triage.dumps import has_dump
 
 DUMPS = Path(__file__).parents[1] / "fixtures" / "stalls"
 
@@ -69,6 +70,26 @@ def test_a_number_that_python_does_not_take(
     (tmp_path / "run.log").write_text(text.format("9" * 5000))
     assert main(["triage", str(tmp_path)]) == 0
     assert "no known cause found" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Thread 0x00007f1 (most recent call first):",
+        "Process 4711: python3 train.py",
+        "Thread 4711 (idle): MainThread",
+        "[Rank 3] last enqueued work: 12",
+        "[Rank 3] Last enqueued NCCL work: 12",
+        "[Rank 3] Watchdog caught: WorkNCCL(SeqNum=12)",
+        "Communicators... (0.00s)",
+    ],
+)
+def test_each_kind_of_dump_is_seen_anywhere_in_a_file(line: str) -> None:
+    assert has_dump(f"step 1\n{line}\nstep 2\n".encode())
+
+
+def test_words_of_a_dump_inside_a_line_are_no_dump() -> None:
+    assert not has_dump(b"worker Process 12 begins\nits Thread 3 (idle) too\nCommunicators\n")
 
 
 def test_ras_text_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

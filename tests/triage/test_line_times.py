@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from jobspec.triage.sources import MOST_RUN_S, end_by_date
 from jobspec.triage.times import LineTimes, find_time
 
 LINES = (b"loss 1", b"took 00:10:00", b"2026-13-99 10:00:00 x", b"", b"00:00:00" * 9)
@@ -31,3 +32,19 @@ def test_nearest_time_is_that_of_a_plain_walk(seed: int) -> None:
     for before, after in ((60, 15), (5, 3), (200, 200)):
         for offset in range(len(lines)):
             assert times.near(offset, before, after) == plainly(lines, offset, before, after)
+
+
+@pytest.mark.parametrize(
+    "date",
+    [
+        "2026-08-22 10:44:12,113",
+        "2026-08-22T10:44:12.113+0200",
+        "2026/08/22 10:44:12",
+        "2026-08-22_10:44:12Z",
+    ],
+)
+def test_the_first_date_in_a_log_tells_its_end(date: str) -> None:
+    head = f"a/1 b-2 10:44:12 08-22 10:44:12\n[{date}] step 1\n[2027-01-01 00:00:00] step 2\n"
+    time = find_time(date)
+    assert time is not None and end_by_date(head.encode()) == [time + MOST_RUN_S]
+    assert end_by_date(b"08-22 10:44:12 step 1 of 10/20/30\n") == []

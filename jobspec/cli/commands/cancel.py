@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from jobspec import launchers, pipeline
+from jobspec import launchers
 from jobspec.cli import output, parser
 from jobspec.cli.boundary import USAGE
 from jobspec.cli.commands.status import as_json
@@ -19,7 +19,7 @@ from jobspec.finding import JobspecError, fail
 from jobspec.launchers import JobState
 from jobspec.runs.owner import own, owner
 from jobspec.runs.paths import RunPaths
-from jobspec.runs.store import RunStore
+from jobspec.runs.store import RunStore, open_store
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    store = pipeline.store(args.runs)
+    store = open_store(args.runs)
     # The record of a stranger could name any process or job of ours.
     runs = [own(_wanted(store, ref)) for ref in args.runs_wanted]
     views = observe.observe(runs)

@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobspec import pipeline
 from jobspec.cli import output, parser
 from jobspec.finding import fail, visible
+from jobspec.runs.store import open_store
 from jobspec.units import duration, figure
 from jobspec.words import did_you_mean
 
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
         raise fail("usage.arguments", "one run cannot be compared", fix="name two or more runs")
     from jobspec.judging.compare import compare, read_side, sparks
 
-    store = pipeline.store(args.runs)
+    store = open_store(args.runs)
     comparison = _only(compare([read_side(store.find(ref)) for ref in args.runs_wanted]), args.metric)
     if args.html:
         _write_page(comparison, Path(args.html))

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import argparse
 
-from jobspec import pipeline
 from jobspec.cli import in_job, parser
 from jobspec.rendering.run_folder import read_plan
 from jobspec.runs.owner import own
+from jobspec.runs.store import open_store
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -26,7 +26,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    run_paths = own(pipeline.store(args.runs).find(args.run))
+    run_paths = own(open_store(args.runs).find(args.run))
     plan = read_plan((run_paths.points() or [run_paths])[0])
     words = [plan.container.python, "-m", "jobspec.runtime", "dump", "--apart", str(args.apart)]
     return in_job.enter(args, [*words, *(["--json"] if args.json else [])])

@@ -15,7 +15,7 @@ from codecs import getincrementaldecoder
 from pathlib import Path
 from typing import BinaryIO
 
-from jobspec import launchers, pipeline
+from jobspec import launchers
 from jobspec.cli import output, parser
 from jobspec.cli.live import observe
 from jobspec.cli.live.follow import Asker
@@ -24,6 +24,7 @@ from jobspec.cli.live.screen import PLAIN_PROGRESS_S, shown
 from jobspec.finding import fail, visible
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import read_launch, read_scheduler
+from jobspec.runs.store import open_store
 from jobspec.runtime.base.run_files import UnfitFileError, open_file
 from jobspec.words import did_you_mean
 
@@ -47,7 +48,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    run_paths = pipeline.store(args.runs).find(args.run)
+    run_paths = open_store(args.runs).find(args.run)
     launch = read_launch(run_paths)
     if launch is not None:
         launchers.sync(launch)

@@ -16,6 +16,7 @@ from typing import Any, ParamSpec
 from jobspec import pipeline
 from jobspec.finding import Finding, JobspecError, fail, visible
 from jobspec.pipeline import Request
+from jobspec.runs.store import open_store
 
 MAX_CHARS = 40_000  # of one answer: a model reads no more at once
 MAX_LINES, MAX_LINE_CHARS, MAX_LOGS = 1000, 1000, 8
@@ -91,7 +92,7 @@ def status(run: str = "", limit: int = 10) -> str:
     from jobspec.cli.commands.status import as_json
     from jobspec.cli.live.observe import glance
 
-    store, unanswered = pipeline.store(), list[Finding]()
+    store, unanswered = open_store(), list[Finding]()
     runs = [store.find(run)] if run else store.list()[: max(1, min(limit, MAX_RUNS))]
     rows = [as_json(view) for view in glance(runs, unanswered)]
     return _json({"runs": rows, "findings": [item.to_json() for item in unanswered]})
@@ -107,7 +108,7 @@ def report(run: str = "last", format: str = "text") -> str:
 
     if format not in ("text", "summary", "md", "json"):
         raise fail("usage.arguments", f"a report has no form `{format}`", fix="use text, summary, md or json")
-    found = pipeline.store().find(run)
+    found = open_store().find(run)
     text = sweep_text(found, format) if found.is_sweep else pipeline.report_text(found.root, format)
     (view,) = glance([found], [])
     if view.final or view.status is None or format == "json":
@@ -137,7 +138,7 @@ def logs(run: str = "last", lines: int = 100, node: str = "", name: str = "") ->
     """
     from jobspec.cli.live import observe
 
-    found = pipeline.store().find(run)
+    found = open_store().find(run)
     files = observe.log_files(found, node, name)
     if not files:
         have = ", ".join(path.relative_to(found.root).as_posix() for path in observe.all_logs(found)[:50])

@@ -20,6 +20,7 @@ from jobspec import pipeline
 from jobspec.cli import output, parser
 from jobspec.finding import fail, warning
 from jobspec.runs import avoided
+from jobspec.runs.store import open_store
 from jobspec.units import duration, utc
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def _of_run(args: argparse.Namespace, nodes: Sequence[str]) -> list[Avoided]:
     """An entry for each node, with what the run's files say. Raises: JobspecError where they say nothing."""
     from jobspec.judging.named_nodes import named_nodes
 
-    found = pipeline.store(args.runs).find(args.run)
+    found = open_store(args.runs).find(args.run)
     evidence = pipeline.judge_run(found.root)[0]
     cluster = evidence.plan.cluster
     if args.cluster and args.cluster != cluster and _known(args.cluster) != cluster:

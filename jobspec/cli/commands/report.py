@@ -18,12 +18,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from jobspec import launchers, pipeline
+from jobspec import launchers
 from jobspec.cli import output, parser
 from jobspec.cli.live import conclude, observe, reports
 from jobspec.finding import Finding, JobspecError, visible
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import read_launch
+from jobspec.runs.store import open_store
 
 RUN_FORMATS = ("text", "summary", "md", "json", "html", "junit")
 FORMATS = (*RUN_FORMATS, *conclude.SWEEP_ONLY)
@@ -54,7 +55,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    store, fmt = pipeline.store(args.runs), "json" if args.json else args.format
+    store, fmt = open_store(args.runs), "json" if args.json else args.format
     runs = [store.find(name) for name in args.run]
     if args.in_job:
         for run_paths in runs:

@@ -30,6 +30,7 @@ from jobspec.cli.commands import submit as submit_command
 from jobspec.disk import is_file, is_folder
 from jobspec.finding import Finding, allow, error, fail, stop_on_errors, warning
 from jobspec.runs.paths import RunPaths
+from jobspec.runs.store import open_store
 from jobspec.runtime.base.run_files import read_bytes
 
 if TYPE_CHECKING:
@@ -299,7 +300,7 @@ def _lock_file(args: argparse.Namespace) -> Path:
     named = Path(args.run)
     if named.is_file():
         return named
-    run_paths = pipeline.store(args.runs).find(args.run)
+    run_paths = open_store(args.runs).find(args.run)
     if not run_paths.lock.is_file():
         points = len(run_paths.points())
         raise fail(

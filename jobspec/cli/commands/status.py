@@ -10,21 +10,20 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from jobspec import pipeline
 from jobspec.cli import output, parser, run_filter, run_table
 from jobspec.cli.boundary import USAGE
 from jobspec.finding import Finding, JobspecError
 from jobspec.runs.index import RunIndex, stamp
 from jobspec.runs.paths import RunPaths
-from jobspec.runs.store import RunStore
+from jobspec.runs.store import RunStore, open_store
 from jobspec.runtime.base.run_files import parse_json, read_text
 
 if TYPE_CHECKING:  # what looks into run folders costs more to import than the index to read
@@ -59,13 +58,12 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 class Entry:
     """A run's data as `--json` has it. `view` is there unless the index has said it all."""
 
-    run: RunPaths
     data: Mapping[str, Any]
     view: View | None = None
 
 
 def run(args: argparse.Namespace) -> int:
-    store = pipeline.store(args.runs)
+    store = open_store(args.runs)
     wanted = run_filter.checked(args)
     while True:
         findings = list[Finding]()
@@ -94,28 +92,29 @@ def _entries(
             raise JobspecError(*damaged)
         return named
     first = run_filter.since(args.since, datetime.now(UTC))
-    runs = [run for run in store.list() if run_filter.fits_folder(run, args, first)]
+    runs = [run for run in store.found() if run_filter.fits_folder(run, args, first)]
     most = len(runs) if args.all else args.limit
     candidates = runs if wanted else runs[:most]
     index = RunIndex(os.environ)
-    kept = index.read([str(run.root) for run in candidates])  # other folders may have thousands
-    marks = {run: stamp(run) for run in candidates}  # before the files are read: they may change meanwhile
-    known = {run: row[1] for run in candidates if (row := kept.get(str(run.root))) and row[0] == marks[run]}
-    new = _observed([run for run in candidates if run not in known], findings)
-    findings += [item for entry in new if entry.view for item in entry.view.damaged]
-    rows = {str(entry.run.root): (marks[entry.run], entry.data) for entry in new if _lasts(entry, marks)}
+    kept = index.read([run.root for run in candidates])  # other folders may have thousands
+    marks = {run.root: stamp(run.root) for run in candidates}  # before the files are read: they may change
+    known = {root: data for root, (mark, data) in kept.items() if mark == marks[root]}
+    unknown = [run for run in candidates if run.root not in known]
+    seen = _observed([run.paths for run in unknown], findings)
+    findings += [item for entry in seen if entry.view for item in entry.view.damaged]
+    made = {run.root: entry for run, entry in zip(unknown, seen, strict=True)}
+    rows = {root: (marks[root], entry.data) for root, entry in made.items() if marks[root] and _lasts(entry)}
     index.write(rows, (root for root in index.roots() if not os.path.isdir(root)) if rows else ())  # noqa: PTH112
-    made = {entry.run: entry for entry in new}
-    entries = [made.get(run) or Entry(run, known[run]) for run in candidates]
-    return [entry for entry in entries if run_filter.fits(entry.data, wanted)][:most]
+    entries = (made.get(run.root) or Entry(known[run.root]) for run in candidates)
+    return list(islice((entry for entry in entries if run_filter.fits(entry.data, wanted)), most))
 
 
-def _lasts(entry: Entry, marks: Mapping[RunPaths, str]) -> bool:
+def _lasts(entry: Entry) -> bool:
     """Whether the data is that of the whole run: it has ended, and its report is from after the end."""
     from jobspec.cli.live import reports
 
-    said = entry.data["final"] and not entry.data["damaged"]
-    return bool(said and marks[entry.run]) and reports.is_reported(entry.run)
+    ended = entry.data["final"] and not entry.data["damaged"]
+    return bool(ended and entry.view and reports.is_reported(entry.view.run))
 
 
 def _observed(runs: Sequence[RunPaths], unanswered: list[Finding]) -> list[Entry]:
@@ -139,10 +138,10 @@ def _entry(view: View, problem: str) -> Entry:
     from jobspec.cli.live import observe
 
     try:
-        return Entry(view.run, as_json(view, problem), view)
+        return Entry(as_json(view, problem), view)
     except Exception as bug:  # noqa: BLE001  one odd run must not hide the others
         odd = observe.unreadable(view.run, bug)
-        return Entry(view.run, as_json(odd), odd)
+        return Entry(as_json(odd), odd)
 
 
 def _show(args: argparse.Namespace, store: RunStore, entries: Sequence[Entry]) -> None:
@@ -159,8 +158,16 @@ def _show(args: argparse.Namespace, store: RunStore, entries: Sequence[Entry]) -
         rows.append(run_table.row(entry.data, stage.text() if stage else ""))
         if args.runs_wanted and entry.view:
             rows += [*_nodes(entry.view), *_points(entry.view)]
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-    output.print_table(*run_table.fitted(rows, width))
+    output.print_table(*run_table.fitted(rows, _width()))
+
+
+def _width() -> int:
+    """The columns of the terminal; 0 without one."""
+    if not sys.stdout.isatty():
+        return 0
+    import shutil
+
+    return shutil.get_terminal_size().columns
 
 
 def _nodes(view: View) -> Iterator[tuple[str, ...]]:

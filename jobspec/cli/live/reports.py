@@ -45,10 +45,6 @@ def write_missing(runs: Iterable[RunPaths], problems: dict[RunPaths, str], budge
     A run of somebody else and one in a read-only folder stay as they are. `problems` takes why one could not
     be judged: no run, however odd, may hide the others.
     """
-    from jobspec.cli.consent import is_own
-    from jobspec.cli.live.conclude import write_reports
-    from jobspec.cli.live.on_end import tell
-
     until, left = time.monotonic() + budget_s, 0
     for run in runs:
         if is_reported(run) or owner(run.root) or not os.access(run.root, os.W_OK):
@@ -57,14 +53,23 @@ def write_missing(runs: Iterable[RunPaths], problems: dict[RunPaths, str], budge
             left += 1
             continue
         try:
-            write_reports(run)
-            if is_own(run.lock):
-                tell(run, verdict_of(run))
+            _write_and_tell(run)
         except JobspecError as problem:
             problems[run] = problem.findings[0].what
         except Exception as problem:  # noqa: BLE001
             problems[run] = f"{type(problem).__name__}: {problem}"
     return left
+
+
+def _write_and_tell(run: RunPaths) -> None:
+    """Raises: as `write_reports`."""
+    from jobspec.cli.consent import is_own  # these cost a listing without new ends more than all else
+    from jobspec.cli.live.conclude import write_reports
+    from jobspec.cli.live.on_end import tell
+
+    write_reports(run)
+    if is_own(run.lock):
+        tell(run, verdict_of(run))
 
 
 def write_in_job(run: RunPaths) -> str:

@@ -81,6 +81,15 @@ def test_links_out_are_not_followed(tree: Path, tmp_path: Path) -> None:
     ]
 
 
+def test_a_file_with_two_names_is_copied_once_and_a_linked_folder_is_read(tree: Path) -> None:
+    (tree / "a-link.txt").symlink_to("b.txt")
+    (tree / "hard.txt").hardlink_to(tree / "d/c.log")
+    link = tree.parent / "attempt-link"
+    link.symlink_to(tree)
+    assert run(link, "*.txt", "d/*.log")[0] == ["a-link.txt", "hard.txt"]
+    assert (tree.parent / "artifacts" / "a-link.txt").read_text() == "b.txt"
+
+
 def test_fifo_does_not_hang(tree: Path) -> None:
     os.mkfifo(tree / "pipe.log")
     assert run(tree, "*.log")[0] == ["a.log"]
