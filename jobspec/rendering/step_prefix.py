@@ -36,7 +36,7 @@ class StepPrefix:
 def step_prefix(
     container: ContainerPlan, name: str, env_names: Sequence[str] = (), gpus: int = 0
 ) -> StepPrefix:
-    """The pieces that make `container` out of a step called `name`.
+    """The pieces that make `container` out of a step called `name`; without one it ends with the step.
 
     `env_names`: variables whose values in the step win over the image's own.
     Raises: KeyError for a runtime that is not in `RUNTIMES`.
@@ -50,7 +50,7 @@ def _none(container: ContainerPlan, name: str, env_names: Sequence[str], gpus: i
 
 def _pyxis(container: ContainerPlan, name: str, env_names: Sequence[str], gpus: int) -> StepPrefix:
     """Source: NVIDIA/pyxis README; flags tried with pyxis 0.24 and enroot 4.1 on Slurm 22.05."""
-    flags = [f"--container-image={container.image}", f"--container-name={name}"]
+    flags = [f"--container-image={container.image}", *([f"--container-name={name}"] if name else [])]
     if container.mounts:
         flags.append("--container-mounts=" + ",".join(_colon(mount) for mount in container.mounts))
     if container.workdir:
@@ -105,7 +105,7 @@ def _podman(container: ContainerPlan, name: str, env_names: Sequence[str], gpus:
         "--uts=host",
         "--ipc=host",
     ]
-    words += ["--ulimit=host", "--cgroups=disabled", "--name", name]
+    words += ["--ulimit=host", "--cgroups=disabled", *(["--name", name] if name else [])]
     words += ["--device=nvidia.com/gpu=all"] if gpus else []
     words += [word for mount in container.mounts for word in ("--volume", _colon(mount))]
     words += [word for variable in env_names for word in ("--env", variable)]
