@@ -23,10 +23,9 @@ def stage_images(args: argparse.Namespace, resolved: Resolved) -> int:
     containers, services = resolved.ready_plan.containers, resolved.spec.services
     given = (resolved.spec.container, *(one.container for one in services if one.container is not None))
     # A site without containers has a plan without those of services.
-    found = [
-        _stage(args, resolved, of_spec, at, container)
-        for of_spec, (at, container) in zip(given, containers, strict=False)
-    ]
+    pairs = [(of_spec, *of_plan) for of_spec, of_plan in zip(given, containers, strict=False)]
+    of_registry = [pair for pair in pairs if pair[2].cached or not pair[2].image.startswith("/")]
+    found = [_stage(args, resolved, *pair) for pair in of_registry or pairs]
     if args.json:
         told = [_as_json(item, image) for item, image in found]
         output.print_json(told if len(told) > 1 else told[0])
