@@ -165,6 +165,7 @@ exit "$status"
 
 # Reads NAME=VALUE entries that end in NUL up to the end of standard input, finds this node's index by
 # its host name in JOBSPEC_HOSTS (srun's own SLURM_NODEID does not get here either), and becomes the command.
+# That is its place among the job's nodes; a step on some of them alone tells its own list.
 ENV_FROM_STDIN = """\
 import os, socket, sys
 entries = sys.stdin.buffer.read().split(b"\\0")
@@ -174,6 +175,7 @@ name = socket.gethostname()
 names = [host for host in hosts if name == host or name.split(".")[0] == host.split(".")[0]]
 if names:
     os.environ["SLURM_NODEID"] = str(hosts.index(names[0]))
+    os.environ.pop("SLURM_STEP_NODELIST", None)
 elif hosts:
     sys.exit("host name %s is not among the nodes of this job: %s" % (name, " ".join(hosts)))
 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -97,10 +97,12 @@ def test_signals_and_attach_reach_the_agent_in_its_container(tmp_path: Path) -> 
 @needs_bwrap
 def test_service_lives_in_a_container_of_its_own(tmp_path: Path) -> None:
     run_dir = rendered(tmp_path, ASKS, judge="/")
-    done = subprocess.run(
-        ["bash", str(run_dir / "job.sbatch")], capture_output=True, timeout=120, check=False
-    )
+    (tmp_path / "n").mkdir()
+    argv = ["bash", "-c", 'umask 0; exec bash "$0"', str(run_dir / "job.sbatch")]
+    done = subprocess.run(argv, capture_output=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
+    told = [run_dir / "attempts", *(run_dir / "attempts/1").rglob("*")]
+    assert [path for path in told if path.lstat().st_mode & 0o022 and not path.is_symlink()] == []
     assert command_log(run_dir).splitlines() == ["of the judge", "here: , B=", "asked"]
     assert command_log(run_dir, "service-judge").splitlines()[0] == "judge has B=judge, A="
     (row,) = json.loads((run_dir / "attempts/1/results.json").read_text())["services"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.slurm import rootfs
 from tests.slurm.lab import Lab, await_true
 from tests.slurm.test_services import ASK, logs, nothing_is_left
 
@@ -39,15 +40,21 @@ DRIVER = DRIVER.replace('300 if sys.argv[1] == "/die" else 0', '0 if sys.argv[1]
 
 @pytest.fixture
 def image(lab: Lab, need_runtime: Any, tmp_shared: Path) -> Path:
-    """The judge's image: the training's with one file more."""
     need_runtime(RUNTIME)
-    root = tmp_shared / "judge-image"
+    return judge_image(lab, tmp_shared)
+
+
+def judge_image(lab: Lab, folder: Path) -> Path:
+    """The judge's image: the training's with one file more."""
+    root = folder / "judge-image"
     subprocess.run(["cp", "-a", "--reflink=auto", lab.image(RUNTIME), root], check=True)
     (root / MARK.lstrip("/")).write_text("the judge's image\n")
     return root
 
 
-def spec(lab: Lab, folder: Path, name: str, image: Path, path: str, **more: Any) -> Path:
+def spec(
+    lab: Lab, folder: Path, name: str, image: Path, path: str, runtime: str = RUNTIME, **more: Any
+) -> Path:
     for file, text in (("serve.py", SERVER), ("ask.py", DRIVER)):
         (folder / file).write_text(text)
     judge = {
@@ -55,11 +62,11 @@ def spec(lab: Lab, folder: Path, name: str, image: Path, path: str, **more: Any)
         "command": [str(lab.python), str(folder / "serve.py")],
         "nodes": 1,
         "ready": {"http": "/ready", "timeout": 60},
-        "container": {**lab.container(RUNTIME), "image": str(image)},
+        "container": {**lab.container(runtime), "image": str(image)},
         **more.pop("service", {}),
     }
     command = [str(lab.python), str(folder / "ask.py"), path]
-    return lab.command_spec(name, command, nodes=2, services=[judge], runtime=RUNTIME, **more)
+    return lab.command_spec(name, command, nodes=2, services=[judge], runtime=runtime, **more)
 
 
 def run(lab: Lab, made: Path, *more: str) -> subprocess.CompletedProcess[str]:
@@ -91,6 +98,25 @@ def test_driver_asks_a_reward_server_of_another_image(lab: Lab, tmp_shared: Path
     assert (report["result"], line["status"]) == ("Pass", "Pass")
     assert "ready on n2 after" in line["reason"]
     assert '"GET /ready HTTP/1.1" 200' in logs(lab, "service-judge.log")["n2"]
+    nothing_is_left(lab, tmp_shared)
+
+
+@pytest.mark.parametrize("runtime", ["charliecloud", "oci", "podman"])
+def test_other_runtimes_start_the_reward_server_too(
+    lab: Lab, need_runtime: Any, tmp_shared: Path, runtime: str
+) -> None:
+    need_runtime(runtime)
+    image = judge_image(lab, tmp_shared)
+    if runtime == "oci":  # a bundle brings its own mounts
+        folders = [*lab.mounts, (Path("/tmp"), False), (Path("/sys"), False)]
+        image = rootfs.make_bundle(tmp_shared / "judge-bundle", image, folders)
+    made = spec(lab, tmp_shared, f"own-image-{runtime}", image, "/", runtime=runtime)
+    done = lab.jobspec("run", made, cluster=f"lab-{runtime}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for text in logs(lab, "command-*.log").values():
+        asked, _, where = text.splitlines()
+        assert asked.endswith(": n2 in the judge's image sees GPUs ")
+        assert where == "driver is in the judge's image: False"
     nothing_is_left(lab, tmp_shared)
 
 
