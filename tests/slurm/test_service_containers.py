@@ -101,7 +101,7 @@ def test_driver_asks_a_reward_server_of_another_image(lab: Lab, tmp_shared: Path
     nothing_is_left(lab, tmp_shared)
 
 
-@pytest.mark.parametrize("runtime", ["charliecloud", "oci", "podman"])
+@pytest.mark.parametrize("runtime", ["charliecloud", "oci", "pyxis"])
 def test_other_runtimes_start_the_reward_server_too(
     lab: Lab, need_runtime: Any, tmp_shared: Path, runtime: str
 ) -> None:
@@ -110,6 +110,11 @@ def test_other_runtimes_start_the_reward_server_too(
     if runtime == "oci":  # a bundle brings its own mounts
         folders = [*lab.mounts, (Path("/tmp"), False), (Path("/sys"), False)]
         image = rootfs.make_bundle(tmp_shared / "judge-bundle", image, folders)
+    if runtime == "pyxis":
+        file = tmp_shared / "judge.sqsh"
+        argv = ["mksquashfs", image, file, "-all-root", "-noappend", "-comp", "zstd"]
+        subprocess.run([*argv, "-Xcompression-level", "1"], check=True, capture_output=True)
+        image = file
     made = spec(lab, tmp_shared, f"own-image-{runtime}", image, "/", runtime=runtime)
     done = lab.jobspec("run", made, cluster=f"lab-{runtime}")
     assert done.returncode == 0, done.stdout + done.stderr
