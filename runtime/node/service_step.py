@@ -76,17 +76,14 @@ def serve(plan: Plan, who: Identity, env: Mapping[str, str], name: str) -> int:
     met.set()
     listener.close()
     with contextlib.suppress(ChannelError):  # the agent is gone: nobody wants to know
-        _run(link, service, {**_own_environment(plan, env), **service_variables(service)})
+        _run(link, service, _own_environment(plan, service, env))
     return 0
 
 
-def _own_environment(plan: Plan, env: Mapping[str, str]) -> Dict[str, str]:
+def _own_environment(plan: Plan, service: ServicePlan, env: Mapping[str, str]) -> Dict[str, str]:
     hidden = {"JOBSPEC_TOKEN", *plan.stage_secrets} - {*plan.secrets}
-    return {key: value for key, value in without_step(env).items() if key not in hidden}
-
-
-def service_variables(service: ServicePlan) -> Mapping[str, str]:
-    return service.container.env if service.container is not None else {}
+    of_image = {key: value for key, value in without_step(env).items() if key not in hidden}
+    return {**of_image, **(service.container.env if service.container is not None else {})}
 
 
 def _run(link: Link, service: ServicePlan, env: Mapping[str, str]) -> None:

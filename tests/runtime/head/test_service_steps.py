@@ -43,6 +43,8 @@ def served(
         for node in range(run.plan.nodes):
             run.agent(node, env=of_agent)
         yield run
+        for agent in run.agents[1:]:
+            run.finish(agent)
         assert [step.wait(30) for step in run.steps] == [0] * len(run.steps)
         assert run.leftovers() == []
 
