@@ -214,7 +214,8 @@ def service_variable(name: str) -> str:
 class ServicePlan:
     """A program that runs beside the driver from before its start to behind its end.
 
-    `nodes` are indices among the run's nodes, with one process and `gpus` GPUs on each.
+    `nodes` are indices among the run's nodes, with one process and `gpus` GPUs on each. With `container` it
+    lives in that one, which a step of its own starts; else in the run's.
     """
 
     name: str
@@ -225,6 +226,7 @@ class ServicePlan:
     port: int = 0  # 0: any free one
     ready: ReadyPlan = ReadyPlan()
     required: bool = True
+    container: Optional[ContainerPlan] = None
 
     @property
     def log(self) -> str:
@@ -442,6 +444,12 @@ class Plan:
     def passed(self) -> Tuple[str, ...]:
         """The names of all variables that travel from the submitting shell to the agents."""
         return tuple(dict.fromkeys((*self.secrets, *self.stage_secrets)))
+
+    @property
+    def containers(self) -> Tuple[Tuple[str, ContainerPlan], ...]:
+        """The run's own, and those of services, each behind the path of its section in the spec."""
+        own = ((f"services[{i}].", s.container) for i, s in enumerate(self.services) if s.container)
+        return (("", self.container), *own)
 
     def service_gpus(self, node: int) -> int:
         """GPUs of node `node` that services have."""

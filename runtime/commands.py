@@ -16,6 +16,7 @@ from jobspec.runtime.base.umask import keep_others_out
 USAGE = """\
 usage: runtime.pyz node --run-dir DIR | exec [--run-dir DIR] -- COMMAND... | version
        runtime.pyz sweep NODE_LOCAL
+       runtime.pyz service NAME --run-dir DIR
        runtime.pyz dump [--apart SECONDS] [--json]
        runtime.pyz upstream-setup --run-dir DIR | upstream --run-dir DIR
 """
@@ -36,6 +37,8 @@ def run(argv: Sequence[str]) -> int:
             return _dump(words[1:])
         if words[:1] == ["node"]:
             return _node(_run_dir(words[1:]))
+        if words[:1] == ["service"] and len(words) > 1:
+            return _service(words[1], _run_dir(words[2:]))
         if words[:1] in (["upstream"], ["upstream-setup"]):
             return _upstream(words[0], _run_dir(words[1:]))
         if words[:1] == ["exec"] and "--" in words:
@@ -95,6 +98,24 @@ def _node(run_dir: Path) -> int:
             return BLOCKED
 
     return procs.guard(agent)
+
+
+def _service(name: str, run_dir: Path) -> int:
+    """A service's own step, in its container: wait for the node's agent, which has it run the service."""
+    from jobspec.runtime.base.identity import from_environment
+    from jobspec.runtime.node import service_step
+
+    env = dict(os.environ)
+    plan, who = read_plan(run_dir), from_environment(run_dir, env)
+
+    def step() -> int:
+        try:
+            return service_step.serve(plan, who, env, name)
+        except OSError as problem:
+            sys.stderr.write(f"jobspec: service `{name}` cannot wait on {who.name}: {problem}\n")
+            return BLOCKED
+
+    return procs.guard(step)
 
 
 def _sweep(node_local: Path) -> int:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+
+from msgspec import structs
 
 from jobspec.disk import is_file
 from jobspec.finding import Finding, error, warning
@@ -181,7 +184,17 @@ def workdir_is_absolute(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> I
         )
 
 
-RULES = (
+def services_have_such_containers(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    """The same rules over the containers of services."""
+    for index, (service, given) in enumerate(zip(plan.services, spec.services, strict=False)):
+        if service.container is not None and given.container is not None:
+            of_plan = replace(plan, container=service.container)
+            of_spec = structs.replace(spec, container=given.container)
+            for finding in (finding for rule in OF_ONE for finding in rule(of_plan, of_spec, profile)):
+                yield replace(finding, path=f"services[{index}].{finding.path}")
+
+
+OF_ONE = (
     image_is_given,
     image_has_the_runtimes_form,
     image_is_pinned,
@@ -191,3 +204,4 @@ RULES = (
     run_folders_are_visible,
     workdir_is_absolute,
 )
+RULES = (*OF_ONE, services_have_such_containers)

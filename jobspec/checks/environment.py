@@ -19,14 +19,14 @@ RESERVED = re.compile(r"(JOBSPEC|SLURM|SBATCH|RAY_AUTH)_\w*|RAY_ADDRESS")
 
 
 def names_are_free(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
-    for name in (*spec.container.env, *spec.secrets):
+    own = [(f"services[{i}].", s.container) for i, s in enumerate(spec.services) if s.container]
+    named = [
+        (name, f"{at}container.env.{name}") for at, one in [("", spec.container), *own] for name in one.env
+    ]
+    for name, path in (*named, *((name, "secrets") for name in spec.secrets)):
         if RESERVED.fullmatch(name):
-            yield error(
-                "env.reserved",
-                f"`{name}` is set by jobspec or the scheduler",
-                fix="remove it",
-                path=f"container.env.{name}" if name in spec.container.env else "secrets",
-            )
+            what = f"`{name}` is set by jobspec or the scheduler"
+            yield error("env.reserved", what, fix="remove it", path=path)
 
 
 def secrets_are_not_written(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:

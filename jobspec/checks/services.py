@@ -21,6 +21,15 @@ def mode_has_services(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Ite
         )
 
 
+def site_starts_containers(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    for index, service in enumerate(spec.services):
+        if service.container is not None and profile.container.runtime == "none":
+            what = f"`{plan.cluster}` starts no containers, and service `{service.name}` has one of its own"
+            why = "`container.runtime` of the site profile is `none`"
+            fix = "use a site profile with a runtime, or remove `container`: it runs on the node then"
+            yield error("service.no-runtime", what, why, fix, path=f"services[{index}].container")
+
+
 def nodes_are_there(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
     for index, service in enumerate(spec.services):
         if service.nodes is not None and service.nodes > plan.nodes:
@@ -90,4 +99,4 @@ def ports_are_apart(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Itera
             )
 
 
-RULES = (mode_has_services, nodes_are_there, gpus_are_there, ports_are_apart)
+RULES = (mode_has_services, site_starts_containers, nodes_are_there, gpus_are_there, ports_are_apart)

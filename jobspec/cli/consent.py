@@ -18,6 +18,7 @@ from jobspec.runs.store import known_folders
 
 if TYPE_CHECKING:
     from jobspec.planning.resolve import Resolved
+    from jobspec.spec.containers import Container
 
 
 def is_own(lock: Path) -> bool:
@@ -86,14 +87,8 @@ def _deeds(resolved: Resolved) -> Iterator[tuple[str, str]]:
         yield "passes", json.dumps(overrides, default=str)
     if spec.sweep is not None:
         yield "varies", json.dumps({**spec.sweep.grid, "list": spec.sweep.points}, default=str)
-    if spec.container.python:
-        yield "runs", f"{spec.container.python}   (the Python of jobspec's runtime)"
-    if spec.container.image:
-        yield "runs in", f"image {spec.container.image}"
-    for mount in spec.container.mounts:
-        yield "mounts", f"{mount.source} at {mount.target}{', read-only' if mount.read_only else ''}"
-    for name, value in spec.container.env.items():
-        yield "sets", f"{name}={value}"
+    for container in (spec.container, *(service.container for service in spec.services)):
+        yield from _container(container) if container else ()
     for name in spec.secrets:
         yield "gets", f"the secret {name}"
     ways = {item.stage for item in spec.data} | ({spec.model.stage} if spec.model is not None else set())
@@ -104,3 +99,14 @@ def _deeds(resolved: Resolved) -> Iterator[tuple[str, str]]:
     if plan is not None and plan.checkpoint_dir:
         yield "writes", plan.checkpoint_dir
     yield "uses", f"{spec.resources.nodes} node(s) of {resolved.cluster.profile.name}"
+
+
+def _container(container: Container) -> Iterator[tuple[str, str]]:
+    if container.python:
+        yield "runs", f"{container.python}   (the Python of jobspec's runtime)"
+    if container.image:
+        yield "runs in", f"image {container.image}"
+    for mount in container.mounts:
+        yield "mounts", f"{mount.source} at {mount.target}{', read-only' if mount.read_only else ''}"
+    for name, value in container.env.items():
+        yield "sets", f"{name}={value}"

@@ -106,7 +106,8 @@ def stage_rows(plan: Plan, items: Sequence[Item]) -> list[tuple[str, str]]:
     There are no `items` where the disks are another machine's.
     """
     known = {item.plan: item for item in items}
-    rows = [("image", _image(plan.container))] if plan.container.image else []
+    own = [(f"image of {one.name}", _image(one.container)) for one in plan.services if one.container]
+    rows = [*([("image", _image(plan.container))] if plan.container.image else []), *own]
     for stage in plan.stage:
         item = known.get(stage)
         size = f"{_size(item.bytes)} in {item.files} files" if item and item.files else "size not known"

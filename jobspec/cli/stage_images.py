@@ -1,4 +1,4 @@
-"""`stage --images`: the container image of a spec, in the site's cache of images."""
+"""`stage --images`: the container images of a spec, in the site's cache of images."""
 
 from __future__ import annotations
 
@@ -12,33 +12,46 @@ from jobspec.planning.image_stage import ImageItem, bring_image, bring_image_at,
 from jobspec.runtime.staging import image_import
 
 if TYPE_CHECKING:
-    from jobspec.plan import CachedImage
+    from jobspec.plan import CachedImage, ContainerPlan
     from jobspec.planning.resolve import Resolved
     from jobspec.runtime.staging.image_import import Brought
+    from jobspec.spec.containers import Container
 
 
 def stage_images(args: argparse.Namespace, resolved: Resolved) -> int:
-    """Say what the cache has of the image, and import it unless `--check` only looks. The exit code."""
-    plan = resolved.ready_plan
-    item, image = _item(resolved), plan.container.cached
-    of_lock = (resolved.spec.container.image or "").startswith("/")  # it names the file of one import
+    """Say what the cache has of each image, and import it unless `--check` only looks. The exit code."""
+    containers, services = resolved.ready_plan.containers, resolved.spec.services
+    given = (resolved.spec.container, *(one.container for one in services if one.container is not None))
+    # A site without containers has a plan without those of services.
+    pairs = [(of_spec, *of_plan) for of_spec, of_plan in zip(given, containers, strict=False)]
+    of_registry = [pair for pair in pairs if pair[2].cached or not pair[2].image.startswith("/")]
+    found = [_stage(args, resolved, *pair) for pair in of_registry or pairs]
+    if args.json:
+        told = [_as_json(item, image) for item, image in found]
+        output.print_json(told if len(told) > 1 else told[0])
+    for item, image in [] if args.json else found:
+        if image is None:
+            print(f"{item.reference}: MISSING in {item.folder}")
+        else:
+            print(visible(f"{item.reference}: {image.file}, {output.size(image.bytes)}, {image.digest}"))
+    return 0 if all(image for _, image in found) else 1
+
+
+def _stage(
+    args: argparse.Namespace, resolved: Resolved, of_spec: Container, at: str, container: ContainerPlan
+) -> tuple[ImageItem, CachedImage | None]:
+    item, image = _item(resolved, at, container), container.cached
+    of_lock = (of_spec.image or "").startswith("/")  # it names the file of one import
     if not (args.check or of_lock):
         brought = _bring(args, resolved, item)
         image = brought.image
         _say_how(item, brought)
-    if args.json:
-        output.print_json(_as_json(item, image))
-    elif image is None:
-        print(f"{item.reference}: MISSING in {item.folder}")
-    else:
-        print(visible(f"{item.reference}: {image.file}, {output.size(image.bytes)}, {image.digest}"))
-    return 0 if image else 1
+    return item, image
 
 
-def _item(resolved: Resolved) -> ImageItem:
+def _item(resolved: Resolved, at: str, container: ContainerPlan) -> ImageItem:
     """Raises: JobspecError for an image that is not imported to a cache."""
     plan, site = resolved.ready_plan, resolved.cluster.profile.container
-    container = plan.container
     item = image_item(container.source_tag if container.cached else container.image, site)
     if item is not None:
         return item
@@ -55,7 +68,7 @@ def _item(resolved: Resolved) -> ImageItem:
         why = "a file or a folder is used where it lies"
         fix = "nothing is to be done; an image to import is named"
     fix += " like `registry.example#rl/trainer:1.0`"
-    raise fail("stage.image-kind", what, why, fix, path="container.image")
+    raise fail("stage.image-kind", what, why, fix, path=f"{at}container.image")
 
 
 def _bring(args: argparse.Namespace, resolved: Resolved, item: ImageItem) -> Brought:

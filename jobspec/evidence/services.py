@@ -29,6 +29,8 @@ def service_deliverables(evidence: Evidence, attempt: Attempt) -> Iterator[Deliv
 def _deliverable(service: ServicePlan, attempt: Attempt) -> Deliverable:
     name, results = NAME.format(service.name), attempt.results
     if not attempt.started("services"):
+        if said := _said(service, attempt):  # its container did not start
+            return Deliverable(name, Status.BLOCKED, reason=said)
         ended_well = results is not None and results.outcome == "ok"
         reason = "no event shows phase `services`" if ended_well else NOT_OURS
         return Deliverable(name, Status.BLOCKED if ended_well else Status.SKIPPED, reason=reason)
@@ -54,18 +56,18 @@ def _absent(
     name: str, service: ServicePlan, attempt: Attempt, results: Results, items: tuple[EvidenceItem, ...]
 ) -> Deliverable:
     """Fewer of its processes are recorded than it has nodes."""
-    said = next(
-        (f for f in attempt.findings if f.rule.startswith("service.") and _is_about(f.what, service)), None
-    )
-    if said is not None:
-        return Deliverable(name, Status.BLOCKED, items, f"{said.node}: {said.what}".removeprefix(": "))
+    if said := _said(service, attempt):
+        return Deliverable(name, Status.BLOCKED, items, said)
     if results.outcome != "ok":
         return Deliverable(name, Status.SKIPPED, items, "the run ended before it was started everywhere")
     return Deliverable(name, Status.BLOCKED, items, "nothing says that it was started on all its nodes")
 
 
-def _is_about(what: str, service: ServicePlan) -> bool:
-    return f"service `{service.name}`" in what
+def _said(service: ServicePlan, attempt: Attempt) -> str:
+    """What a finding says of the service; empty without one."""
+    about = f"service `{service.name}`"
+    said = next((f for f in attempt.findings if f.rule.startswith("service.") and about in f.what), None)
+    return f"{said.node}: {said.what}".removeprefix(": ") if said is not None else ""
 
 
 def _told(row: ServiceResult) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from jobspec.evidence.evidence import Evidence, RanCode
 from jobspec.frameworks.shared.metric_deliverables import learning_limitation
-from jobspec.plan import NOT_PINNED
+from jobspec.plan import NOT_PINNED, ContainerPlan
 from jobspec.verdict import Deliverable
 
 # Key of the plan's options -> the parallelism that its size 1 leaves unproved.
@@ -78,10 +78,15 @@ def _of_sources(evidence: Evidence) -> Iterator[str]:
             yield f"repository `{repo.name}` changed after submission: the lock does not have what ran"
         if len(_states(evidence, repo.name)) > 1:
             yield f"the attempts ran different code of `{repo.name}`: a checkpoint may be of another one"
-    if plan.container.pin == NOT_PINNED:
-        yield f"the image `{plan.container.image}` was named by a tag: which image ran is not known"
-    if plan.container.by_tag:
-        image, digest = plan.container.image, plan.container.digest
+    for _, container in plan.containers:
+        yield from _of_image(container)
+
+
+def _of_image(container: ContainerPlan) -> Iterator[str]:
+    if container.pin == NOT_PINNED:
+        yield f"the image `{container.image}` was named by a tag: which image ran is not known"
+    if container.by_tag:
+        image, digest = container.image, container.digest
         yield f"the image `{image}` was {digest} at submission, and its tag may have moved before the start"
 
 

@@ -6,13 +6,14 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from jobspec.evidence.repo_tests import ONLY_ASKED
 from jobspec.plan import (
     HUB_TOKEN,
     AbortPlan,
     CollectPlan,
+    ContainerPlan,
     ExpectPlan,
     HelpersPlan,
     ImportProof,
@@ -120,7 +121,17 @@ def assemble(
         hold_idle_s=parse_patience(spec.launch.hold_idle) if spec.launch.hold_idle else None,
         time_limit_s=parse_time(spec.resources.time) if spec.resources.time else None,
     )
-    return replace(plan, container=replace(plan.container, mounts=mounts_for(plan)))
+    services = tuple(
+        replace(service, container=_mounted(plan, service.container)) for service in plan.services
+    )
+    return replace(plan, container=_mounted(plan, plan.container), services=services)
+
+
+C = TypeVar("C", ContainerPlan, "ContainerPlan | None")
+
+
+def _mounted(plan: Plan, container: C) -> C:
+    return container and replace(container, mounts=mounts_for(plan, container))
 
 
 def _loaded(stage: Sequence[StagePlan], model: Model | None, by_default: bool) -> Iterator[StagePlan]:

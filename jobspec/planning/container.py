@@ -19,24 +19,24 @@ from jobspec.planning.registry import parse_reference, parse_tag, tag_digest
 from jobspec.units import is_below
 
 if TYPE_CHECKING:
-    from jobspec.spec.job import JobSpec
+    from jobspec.spec.containers import Container
     from jobspec.spec.site import ClusterProfile, SiteContainer
 
 IMAGE_FILES = (".sqsh", ".sqfs", ".squashfs", ".sif")
 
 
 def settle_container(
-    spec: JobSpec,
+    of_spec: Container,
     profile: ClusterProfile,
     base: Path,
     env: Mapping[str, str],
     far: FarInputs | None = None,
 ) -> ContainerPlan:
-    """The container of a spec on a site, with the spec's own mounts; `mounts_for` adds those of the plan.
+    """A container of a spec on a site, with its own mounts; `mounts_for` adds those of the plan.
 
     Without `container.python`, a local run on the bare machine uses jobspec's own interpreter.
     """
-    of_spec, site = spec.container, profile.container
+    site = profile.container
     bare = site.runtime == "none"
     on_this_machine = profile.scheduler == "local" and bare
     image = "" if bare else settled_image(of_spec.image or "", site.image_cache, base, env, far)
@@ -130,14 +130,14 @@ def moved_tag(cached: CachedImage) -> list[Finding]:
 
 
 def image_questions(
-    spec: JobSpec, profile: ClusterProfile, base: Path, env: Mapping[str, str]
+    container: Container, profile: ClusterProfile, base: Path, env: Mapping[str, str]
 ) -> tuple[list[str], ImageItem | None]:
     """What a login node is asked: where the image of a spec may lie as a file, and as an import."""
-    image, cache = spec.container.image or "", profile.container.image_cache or ""
+    image, cache = container.image or "", profile.container.image_cache or ""
     if profile.container.runtime == "none" or not is_image_path(image):
         return [], image_item(image, profile.container)
     cached = [f"{cache}/{image}"] if cache and not image.startswith(("/", ".", "~")) else []
-    of_lock = spec.container.source_tag if image.startswith("/") else None
+    of_lock = container.source_tag if image.startswith("/") else None
     return [*cached, absolute(image, base, env)], image_item(of_lock or "", profile.container)
 
 
@@ -160,12 +160,11 @@ def settled_image(
     return absolute(image, base, env) if is_path or (image and is_folder(base / image)) else image
 
 
-def mounts_for(plan: Plan) -> tuple[Mount, ...]:
-    """The spec's mounts, then an identity mount for each folder of the run that these do not cover.
+def mounts_for(plan: Plan, container: ContainerPlan) -> tuple[Mount, ...]:
+    """The container's own mounts, then an identity mount for each folder of the run that they do not cover.
 
     Rendering mounts the run directory itself.
     """
-    container = plan.container
     for path in (plan.node_local, plan.hf_home, plan.checkpoint_dir):
         container = with_mount(container, path)
     for repo in plan.repos:  # Python writes __pycache__, drivers their outputs

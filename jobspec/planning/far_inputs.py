@@ -46,13 +46,13 @@ FarInputs = Mapping[str, FarInput]
 
 
 def questions(
-    stage: Iterable[StagePlan], images: Iterable[str], of_cache: ImageItem | None = None
+    stage: Iterable[StagePlan], images: Iterable[str], of_cache: Iterable[ImageItem | None] = ()
 ) -> list[dict[str, Any]]:
     """What the login node is asked, each path once; of `of_cache`, what its image cache has."""
     asked: dict[str, dict[str, Any]] = {image: {"path": image, "kind": "image"} for image in images}
-    if of_cache is not None:
-        named = {key: getattr(of_cache, key) for key in ("folder", "reference", "suffix")}
-        asked[of_cache.key] = {"path": of_cache.key, "kind": "cache", **named}
+    for image in filter(None, of_cache):
+        named = {key: getattr(image, key) for key in ("folder", "reference", "suffix")}
+        asked[image.key] = {"path": image.key, "kind": "cache", **named}
     for item in stage:
         if not item.from_hub:
             keys = ("kind", "layout", "revision", "allow", "ignore", "require")

@@ -23,7 +23,7 @@ from jobspec.spec.yaml.dump import dump_spec
 from jobspec.units import is_below, utc
 
 if TYPE_CHECKING:
-    from jobspec.plan import Plan, StagePlan
+    from jobspec.plan import ContainerPlan, Plan, ServicePlan, StagePlan
     from jobspec.planning.repos import RepoSource
     from jobspec.planning.resolve import Resolved
     from jobspec.runs.avoided import Avoided
@@ -74,9 +74,9 @@ def lock_data(resolved: Resolved, patches: str = "") -> dict[str, Any]:
         data["train"] = {**data["train"], "command": _command(data["train"]["command"], plan)}
     if data.get("services"):
         pairs = zip(data["services"], plan.services, strict=True)
-        data["services"] = [{**s, "command": _pinned_words(s["command"], p.argv, plan)} for s, p in pairs]
+        data["services"] = [_service(given, service, plan) for given, service in pairs]
     data["resources"] = {**data.get("resources", {}), **_resources(plan)}
-    data["container"] = {**data.get("container", {}), **_container(plan, data)}
+    data["container"] = _container(data.get("container", {}), plan.container)
     if plan.hf_home:
         data["hf_cache"] = {**data.get("hf_cache", {}), "home": plan.hf_home}
     if plan.checkpoint_dir:
@@ -101,13 +101,15 @@ def _of_site(resolved: Resolved, data: Mapping[str, Any]) -> dict[str, Any]:
     """
     given, raw = resolved.loaded.data, resolved.loaded.raw
     before = given.get("lock", {})
-    pinned = (parse_path(key) for key in PINNED_BY_SITE)
-    cached = _plan(resolved).container.cached is not None  # the file stands for the spec's reference
+    containers = _plan(resolved).containers
+    own = (f"{at}{key}" for at, _ in containers[1:] for key in PINNED_BY_SITE if key.startswith("container."))
+    pinned = (parse_path(key) for key in (*PINNED_BY_SITE, *own))
+    # The file stands for the spec's reference.
+    cached = {parse_path(f"{at}container") for at, one in containers if one.cached is not None}
     changed = [
         path
         for path in pinned
-        if _at(given, path) != _at(data, path)
-        and (_of_profile(_at(raw, path)) or (cached and path[0] == "container"))
+        if _at(given, path) != _at(data, path) and (_of_profile(_at(raw, path)) or path[:-1] in cached)
     ]
     filled = [path for path in resolved.loaded.cluster_paths if path[0] != "lock"]
     texts = {format_path(path): _at(raw, path) for path in (*filled, *changed)}
@@ -151,15 +153,22 @@ def _resources(plan: Plan) -> dict[str, Any]:
     return resources
 
 
-def _container(plan: Plan, data: Mapping[str, Any]) -> dict[str, Any]:
-    pinned: dict[str, Any] = {"python": plan.container.python}
-    if plan.container.image:
-        pinned["image"] = plan.container.image
-    if plan.container.cached:
-        pinned["source_tag"] = plan.container.cached.reference
-    mounts = data.get("container", {}).get("mounts")
+def _service(given: Mapping[str, Any], service: ServicePlan, plan: Plan) -> dict[str, Any]:
+    pinned = {**given, "command": _pinned_words(given["command"], service.argv, plan)}
+    if service.container is not None:
+        pinned["container"] = _container(given["container"], service.container)
+    return pinned
+
+
+def _container(given: Mapping[str, Any], container: ContainerPlan) -> dict[str, Any]:
+    pinned: dict[str, Any] = {**given, "python": container.python}
+    if container.image:
+        pinned["image"] = container.image
+    if container.cached:
+        pinned["source_tag"] = container.cached.reference
+    mounts = given.get("mounts")
     if mounts:
-        sources = [mount.source for mount in plan.container.mounts]
+        sources = [mount.source for mount in container.mounts]
         pinned["mounts"] = [
             {**mount, "source": source} for mount, source in zip(mounts, sources, strict=False)
         ]
@@ -209,10 +218,12 @@ def lock_facts(resolved: Resolved, patches: str = "") -> dict[str, Any]:
     }
     if resolved.avoided:  # what kept the run off nodes; the list of the day decides about the lock's next run
         facts["avoided"] = {item.node: _avoided(item) for item in resolved.avoided}
-    if plan.container.digest or plan.container.pin == NOT_PINNED:
-        facts["image"] = plan.container.pin
-    if plan.container.cached:
-        facts["cached_image"] = {**asdict(plan.container.cached)}
+    facts |= _image_facts(plan.container)
+    of_services = {
+        service.name: _image_facts(service.container) for service in plan.services if service.container
+    }
+    if any(of_services.values()):
+        facts["services"] = {name: told for name, told in of_services.items() if told}
     moving = {item.name: f"not pinned: `{item.revision}` may move" for item in plan.stage if item.moves}
     if moving:
         facts["revisions"] = moving
@@ -224,6 +235,15 @@ def lock_facts(resolved: Resolved, patches: str = "") -> dict[str, Any]:
     repos = {repo.plan.name: _repo_facts(repo, patches) for repo in resolved.repos}
     if repos:
         facts["repos"] = repos
+    return facts
+
+
+def _image_facts(container: ContainerPlan) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    if container.digest or container.pin == NOT_PINNED:
+        facts["image"] = container.pin
+    if container.cached:
+        facts["cached_image"] = {**asdict(container.cached)}
     return facts
 
 

@@ -146,7 +146,8 @@ class Lookups:
     def on_disk(self, plan: Plan) -> tuple[Finding, ...]:
         """Findings about the files that a plan names, as this machine sees them."""
         script = (plan.upstream.root, plan.upstream.script) if plan.upstream is not None else ()
-        key = (plan.stage, plan.scheduler, plan.container.image, plan.container.mounts, script, plan.helpers)
+        containers = tuple((one.image, one.mounts) for _, one in plan.containers)
+        key = (plan.stage, plan.scheduler, containers, script, plan.helpers)
         look = (missing_script, missing_helpers, hidden_from_bundle)
         return self._once(
             key,
@@ -171,7 +172,9 @@ def asked_of(
     model = find_model(spec.model, base, hf_home, profile.scheduler).stage
     data, _ = find_data(spec.data, base, hf_home)
     stage = data if model is None else (model, *data)
-    return questions(stage, *image_questions(spec, profile, base, env))
+    containers = (spec.container, *(service.container for service in spec.services))
+    asked = [image_questions(one, profile, base, env) for one in containers if one is not None]
+    return questions(stage, [path for paths, _ in asked for path in paths], [item for _, item in asked])
 
 
 def _commit_at_hub(item: StagePlan, env: Mapping[str, str]) -> tuple[str, list[Finding]]:

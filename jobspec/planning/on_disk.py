@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jobspec.disk import exists, is_file, is_folder, is_readable, why_not_there
 from jobspec.finding import Finding, error, warning
-from jobspec.plan import Plan, StagePlan
+from jobspec.plan import ContainerPlan, Plan, StagePlan
 from jobspec.planning.far_inputs import FarInputs, missing_there
 from jobspec.units import is_below
 
@@ -47,13 +47,20 @@ def is_missing(item: StagePlan, scheduler: str) -> bool:
 
 
 def missing_image(plan: Plan, far: FarInputs | None = None) -> tuple[Finding, ...]:
-    """A warning when the image is a path, and there is nothing."""
-    image = plan.container.image
+    """A warning for each image that is a path, where there is nothing."""
+    return tuple(
+        finding
+        for at, one in plan.containers
+        for finding in _missing_image(plan.scheduler, at, one.image, far)
+    )
+
+
+def _missing_image(scheduler: str, at: str, image: str, far: FarInputs | None) -> Iterable[Finding]:
     if not image.startswith("/"):
         return ()
     why = "no node could start it"
     if far is None:
-        seen_here = plan.scheduler == "local" or is_folder(Path(*Path(image).parts[:2]))
+        seen_here = scheduler == "local" or is_folder(Path(*Path(image).parts[:2]))
         wrong = why_not_there(image) if seen_here and not exists(image) else ""
     else:
         seen = far.get(image)
@@ -65,7 +72,7 @@ def missing_image(plan: Plan, far: FarInputs | None = None) -> tuple[Finding, ..
         return ()
     what = f"the image `{image}` {wrong}"
     fix = "check the path; where only the nodes see it, `--allow container.image-absent`"
-    return (warning("container.image-absent", what, why, fix, path="container.image"),)
+    return (warning("container.image-absent", what, why, fix, path=f"{at}container.image"),)
 
 
 def missing_script(plan: Plan) -> tuple[Finding, ...]:
@@ -106,7 +113,10 @@ def hidden_from_bundle(plan: Plan) -> tuple[Finding, ...]:
 
     Slurm starts the bundle with its own mounts and no others. An unreadable bundle has no findings.
     """
-    container = plan.container
+    return tuple(finding for at, one in plan.containers for finding in _hidden(plan.runs, at, one))
+
+
+def _hidden(runs: str, at: str, container: ContainerPlan) -> Iterable[Finding]:
     config = Path(container.image) / "config.json"
     if container.runtime != "oci" or not is_file(config):
         return ()
@@ -117,15 +127,17 @@ def hidden_from_bundle(plan: Plan) -> tuple[Finding, ...]:
         ]
     except (ValueError, AttributeError, KeyError, TypeError) as problem:
         what = f"`{config}` is no OCI configuration: {problem}"
-        return (error("container.oci-config", what, fix="make the bundle again", path="container.image"),)
-    needed = dict.fromkeys((plan.runs, *(mount.source for mount in container.mounts)))
+        return (
+            error("container.oci-config", what, fix="make the bundle again", path=f"{at}container.image"),
+        )
+    needed = dict.fromkeys((runs, *(mount.source for mount in container.mounts)))
     return tuple(
         error(
             "container.oci-mount",
             f"the bundle `{container.image}` does not mount `{path}`",
             why="Slurm's OCI support starts a bundle with its own mounts and no others",
             fix=f"add a bind mount of `{path}` under the same name to {config}",
-            path="container.image",
+            path=f"{at}container.image",
         )
         for path in needed
         if not any(is_below(path, target) for target in targets)

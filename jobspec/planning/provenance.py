@@ -128,7 +128,9 @@ def changed_since(lock: Mapping[str, Any], now: Now, restored: Collection[str] =
     """
     findings = [*_changed_around(lock, now), *_unpinned(lock, now)]
     if now.plan is not None:
-        findings += _changed_image(*_images(lock, now.plan.container))
+        for at, section, container in _image_locks(lock, now.plan):
+            changed = _changed_image(*_images(section, container))
+            findings += [replace(item, path=f"{at}{item.path}") for item in changed]
         findings += [finding for item in now.plan.stage for finding in _snapshot_is_there(item)]
     repos = {repo.plan.name: repo for repo in now.repos}
     for name, was in pinned_repos(lock).items():
@@ -169,10 +171,12 @@ def _unpinned(lock: Mapping[str, Any], now: Now) -> Iterator[Finding]:
     for data in now.spec.data:
         if data.name in staged and staged[data.name].repo_id == data.source and not data.revision:
             yield _not_pinned(f"data set `{data.source}`", "its `revision`", "data")
-    image = "" if now.plan is None else now.plan.container.image
-    if image and not lock.get("image"):
-        pin = "`lock.image`" if image.startswith("/") else "`@sha256:…` in its name"
-        yield _not_pinned(f"image `{image}`", pin, "container.image", is_error=False)
+    for at, section, container in () if now.plan is None else _image_locks(lock, now.plan):
+        image = container.image
+        if image and not section.get("image"):
+            pin = "its digest below `lock`" if at else "`lock.image`"
+            pin = pin if image.startswith("/") else "`@sha256:…` in its name"
+            yield _not_pinned(f"image `{image}`", pin, f"{at}container.image", is_error=False)
 
 
 def _not_pinned(what: str, pin: str, path: str, is_error: bool = True) -> Finding:
@@ -183,6 +187,19 @@ def _not_pinned(what: str, pin: str, path: str, is_error: bool = True) -> Findin
         fix="use the lock as the run wrote it, or allow the difference",
         path=path,
     )
+
+
+def _image_locks(
+    lock: Mapping[str, Any], plan: Plan
+) -> Iterator[tuple[str, Mapping[str, Any], ContainerPlan]]:
+    """For each container of the plan: the path before its section of a spec, the lock's word, itself."""
+    yield "", lock, plan.container
+    told = lock.get("services")
+    for index, service in enumerate(plan.services):
+        section = told.get(service.name) if isinstance(told, Mapping) else None
+        if service.container is not None:
+            at = f"services[{index}]."
+            yield at, section if isinstance(section, Mapping) else {}, service.container
 
 
 def _images(lock: Mapping[str, Any], now: ContainerPlan) -> tuple[str, ContainerPlan]:

@@ -33,7 +33,7 @@ from jobspec.planning.not_applicable import not_applicable
 from jobspec.planning.on_disk import missing_sources
 from jobspec.planning.placed import causes, placed
 from jobspec.planning.repos import RepoSource, unreadable
-from jobspec.planning.services import check_service_files, planned_services
+from jobspec.planning.services import check_service_files, own_containers, planned_services
 from jobspec.planning.supported import lacking, unplanned_checks
 from jobspec.runs.store import state_folder
 from jobspec.spec.find_site import DEFAULT_CLUSTER
@@ -209,11 +209,14 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
         return _Outcome(None, level, repos)
     hf_home = find_hf_home(resolution)
     far = resolution.lookups.far
-    container = settle_container(resolution.spec, resolution.profile, resolution.base, resolution.env, far)
+    container = settle_container(
+        resolution.spec.container, resolution.profile, resolution.base, resolution.env, far
+    )
     if container.cached:
         resolution.default("container.image", "cluster", f"imported from {container.cached.reference}")
     container, about_image = resolution.lookups.image(container, resolution.profile, fetch)
     resolution.findings += about_image
+    resolution.services = tuple(own_containers(resolution, fetch))
     context = Context(
         resolution.spec,
         resolution.profile,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.frameworks.command_files import check_words, settled_words
 from jobspec.plan import ReadyPlan, ServicePlan
+from jobspec.planning.container import settle_container
 
 if TYPE_CHECKING:
     from jobspec.finding import Finding
     from jobspec.frameworks.base import Context
+    from jobspec.planning.assemble import Resolution
     from jobspec.spec.job import JobSpec
     from jobspec.spec.services import Ready, Service
 
@@ -31,6 +34,28 @@ def planned_services(spec: JobSpec, base: Path, repo_paths: Mapping[str, str]) -
         )
         for service in spec.services
     )
+
+
+def own_containers(resolution: Resolution, fetch: bool) -> Iterator[ServicePlan]:
+    """The services with their own containers; none where the site starts no containers (a rule says so).
+
+    Findings about the images go to `resolution.findings`.
+    """
+    profile, lookups = resolution.profile, resolution.lookups
+    for index, (service, plan) in enumerate(zip(resolution.spec.services, resolution.services, strict=True)):
+        if service.container is None or profile.container.runtime == "none":
+            yield plan
+            continue
+        at = f"services[{index}]"
+        made = settle_container(service.container, profile, resolution.base, resolution.env, lookups.far)
+        if made.cached:
+            where = f"imported from {made.cached.reference}"
+            resolution.default(f"{at}.container.image", "cluster", where)
+        if service.container.python is None:
+            resolution.default(f"{at}.container.python", "default", "")
+        made, told = lookups.image(made, profile, fetch)
+        resolution.findings += [replace(item, path=f"{at}.{item.path}") for item in told]
+        yield replace(plan, container=made)
 
 
 def _nodes(service: Service, count: int) -> tuple[int, ...]:

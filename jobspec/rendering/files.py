@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import posixpath
 import random
-import re
 import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,9 +23,10 @@ from jobspec.finding import JobspecError, fail
 from jobspec.plan import CommandPlan, Plan
 from jobspec.planning.container import with_mount
 from jobspec.planning.provenance import bundle_name
-from jobspec.rendering import node_containers, upstream_script
+from jobspec.rendering import node_containers, service_steps, upstream_script
 from jobspec.rendering.quoting import directive, environment, own_folders
 from jobspec.rendering.step_prefix import STEP_NAMES, StepPrefix, join_prefix, step_prefix
+from jobspec.rendering.steps import host_env, interpreter, step_flags
 from jobspec.runs.paths import STEP_SCRIPTS, array_ranges
 from jobspec.spec.interpolate import escape_data
 from jobspec.spec.yaml.dump import dump_spec
@@ -36,25 +36,6 @@ if TYPE_CHECKING:
 
 PACKAGE = str(Path(__file__).parents[1])
 RUN_ID_TIME = "%Y%m%d-%H%M%S"
-
-# Variables that change how the batch host's own bash, srun and loader work, or that bash refuses to set.
-# The agent still gives them to the driver, from plan.json.
-HOST_NAMES = re.compile(
-    r"PATH|HOME|USER|SHELL|PWD|OLDPWD|IFS|ENV|PS\d|UID|EUID|PPID|GROUPS|SHELLOPTS|RANDOM|SECONDS|LINENO|FUNCNAME|DIRSTACK"
-    r"|HOSTNAME|BASH.*|LD_.*|PYTHON.*|SLURM_.*|SBATCH_.*|JOBSPEC_.*"
-)
-
-# A node that does not see the run directory has no agent to report it: python would end at once, and srun
-# would end the head before it can name the missing node. Network file systems may also be seconds late.
-WAIT_FOR_AGENT = """\
-import os, socket, sys, time
-end = time.monotonic() + 8
-while not os.path.exists(sys.argv[1]):
-    if time.monotonic() > end:
-        sys.exit("jobspec: node %s does not see %s" % (socket.gethostname(), sys.argv[1]))
-    time.sleep(0.2)
-os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-"""
 
 
 def new_run_id(now: datetime, source: random.Random | None = None) -> str:
@@ -120,7 +101,7 @@ def patches(resolved: Resolved) -> dict[str, bytes]:
 def _scripts(plan: Plan, resolved: Resolved, run_id: str, run_dir: str, runtime: str) -> dict[str, str]:
     slurm = plan.scheduler == "slurm"
     step_script = STEP_SCRIPTS[plan.mode] if slurm else "local.sh"
-    env = _host_env(plan.env if plan.mode == "upstream" else plan.container.env)
+    env = host_env(plan.env if plan.mode == "upstream" else plan.container.env)
     names = (*(name for name, _ in env), *plan.passed)
     foreign = plan.upstream if slurm and plan.mode == "upstream" else None
     container = with_mount(plan.container, posixpath.dirname(runtime))
@@ -151,17 +132,22 @@ def _scripts(plan: Plan, resolved: Resolved, run_id: str, run_dir: str, runtime:
         "head_container": upstream_script.HEAD_CONTAINER,
         "worker_container": upstream_script.WORKER_CONTAINER,
         "upstream": upstream_script.upstream_step(plan, foreign, run_dir, runtime) if foreign else None,
+        "services": tuple(service.name for service in plan.services if service.container is not None),
         "step_script": step_script,
         "env": env,
         "env_stdin": prefix.env_stdin,
         "env_names": (*(n for n in STEP_NAMES if n != "SLURM_NODEID"), *plan.passed),
-        "srun": (*_srun_flags(plan), *node_containers.of_attempt(prefix.flags, name)),
+        "srun": (
+            *step_flags(plan, plan.nodes, plan.slurm.mpi),
+            *node_containers.of_attempt(prefix.flags, name),
+        ),
         "command": (
             *node_containers.of_attempt(prefix.words, name),
-            *(*_agent(plan), runtime, "node", "--run-dir", run_dir),
+            *(*interpreter(plan, plan.container), runtime, "node", "--run-dir", run_dir),
         ),
     }
     files = {name: _template(name, values) for name in ("job.sbatch", step_script)}
+    files |= service_steps.scripts(plan, run_dir, runtime, _template)
     files["driver.sh"] = _template(
         "driver.sh",
         {
@@ -176,12 +162,6 @@ def _scripts(plan: Plan, resolved: Resolved, run_id: str, run_dir: str, runtime:
 def hold_look_s(plan: Plan) -> int:
     """Seconds between two looks at the steps of a held run: one call of squeue each."""
     return min(20, max(1, (plan.hold_idle_s or 0) // 4))
-
-
-def _agent(plan: Plan) -> tuple[str, ...]:
-    """The interpreter that runs runtime.pyz; with several nodes it first waits until the file is there."""
-    alone = plan.scheduler != "slurm" or plan.nodes == 1
-    return (plan.container.python,) if alone else (plan.container.python, "-c", WAIT_FOR_AGENT)
 
 
 def plan_json(plan: Plan) -> bytes:
@@ -258,15 +238,6 @@ def directives(plan: Plan, run_dir: str, array: bool = False) -> Iterator[str]:
     yield from slurm.extra_sbatch
 
 
-def _srun_flags(plan: Plan) -> tuple[str, ...]:
-    """The one step's options. `--cpu-bind=none`: one task per node must not be pinned to one core."""
-    flags = ["--export=ALL", f"--nodes={plan.nodes}", f"--ntasks={plan.nodes}", "--ntasks-per-node=1"]
-    flags += ["--kill-on-bad-exit=1", "--cpu-bind=none", f"--mpi={plan.slurm.mpi or 'none'}"]
-    if plan.slurm.cpus_per_task:
-        flags.append(f"--cpus-per-task={plan.slurm.cpus_per_task}")
-    return tuple(flags)
-
-
 def _each_node(plan: Plan) -> tuple[str, ...]:
     return (
         "srun",
@@ -275,11 +246,6 @@ def _each_node(plan: Plan) -> tuple[str, ...]:
         "--ntasks-per-node=1",
         "--mpi=none",
     )
-
-
-def _host_env(env: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The variables that the batch host exports. The agent fills in folders of the attempt."""
-    return [(k, v) for k, v in sorted(env.items()) if not HOST_NAMES.fullmatch(k) and "${JOBSPEC_" not in v]
 
 
 def _command(command: CommandPlan) -> dict[str, Any]:

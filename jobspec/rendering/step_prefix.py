@@ -36,7 +36,7 @@ class StepPrefix:
 def step_prefix(
     container: ContainerPlan, name: str, env_names: Sequence[str] = (), gpus: int = 0
 ) -> StepPrefix:
-    """The pieces that make `container` out of a step called `name`.
+    """The pieces that make `container` out of a step called `name`; without one it ends with the step.
 
     `env_names`: variables whose values in the step win over the image's own.
     Raises: KeyError for a runtime that is not in `RUNTIMES`.
@@ -50,7 +50,7 @@ def _none(container: ContainerPlan, name: str, env_names: Sequence[str], gpus: i
 
 def _pyxis(container: ContainerPlan, name: str, env_names: Sequence[str], gpus: int) -> StepPrefix:
     """Source: NVIDIA/pyxis README; flags tried with pyxis 0.24 and enroot 4.1 on Slurm 22.05."""
-    flags = [f"--container-image={container.image}", f"--container-name={name}"]
+    flags = [f"--container-image={container.image}", *([f"--container-name={name}"] if name else [])]
     if container.mounts:
         flags.append("--container-mounts=" + ",".join(_colon(mount) for mount in container.mounts))
     if container.workdir:
@@ -105,7 +105,7 @@ def _podman(container: ContainerPlan, name: str, env_names: Sequence[str], gpus:
         "--uts=host",
         "--ipc=host",
     ]
-    words += ["--ulimit=host", "--cgroups=disabled", "--name", name]
+    words += ["--ulimit=host", "--cgroups=disabled", *(["--name", name] if name else [])]
     words += ["--device=nvidia.com/gpu=all"] if gpus else []
     words += [word for mount in container.mounts for word in ("--volume", _colon(mount))]
     words += [word for variable in env_names for word in ("--env", variable)]
@@ -165,6 +165,7 @@ exit "$status"
 
 # Reads NAME=VALUE entries that end in NUL up to the end of standard input, finds this node's index by
 # its host name in JOBSPEC_HOSTS (srun's own SLURM_NODEID does not get here either), and becomes the command.
+# That is its place among the job's nodes; a step on some of them alone tells its own list.
 ENV_FROM_STDIN = """\
 import os, socket, sys
 entries = sys.stdin.buffer.read().split(b"\\0")
@@ -174,6 +175,7 @@ name = socket.gethostname()
 names = [host for host in hosts if name == host or name.split(".")[0] == host.split(".")[0]]
 if names:
     os.environ["SLURM_NODEID"] = str(hosts.index(names[0]))
+    os.environ.pop("SLURM_STEP_NODELIST", None)
 elif hosts:
     sys.exit("host name %s is not among the nodes of this job: %s" % (name, " ".join(hosts)))
 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -13,14 +13,15 @@ from jobspec.spec.paths import parse_path
 # Keys whose text is always a path, and keys where it is one if such a file is there.
 _ALWAYS = frozenset(
     {
-        "repos.*.path", "model.path", "container.mounts.*.source", "checkpoint.dir", "hf_cache.home",
+        "repos.*.path", "model.path", "container.mounts.*.source",
+        "services.*.container.mounts.*.source", "checkpoint.dir", "hf_cache.home",
         "coverage.not_applicable.*.evidence",
     }
 )  # fmt: skip
 _IF_THERE = frozenset(
     {
         "data.*.source", "container.image", "train.command.*", "services.*.command.*",
-        "metrics.baseline", "pipelines.*.metrics.baseline",
+        "services.*.container.image", "metrics.baseline", "pipelines.*.metrics.baseline",
     }
 )  # fmt: skip
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 from jobspec.plan import data_variable
 from jobspec.spec.broken import Broken
+from jobspec.spec.containers import Container, Mount
 from jobspec.spec.coverage_rules import checks, levels, metrics, not_applicable
 from jobspec.spec.interpolate import SECRET_NAME
 from jobspec.spec.job import JobSpec
@@ -190,11 +191,13 @@ def helpers(spec: JobSpec) -> Iterator[Broken]:
 
 
 def secrets(spec: JobSpec) -> Iterator[Broken]:
-    for name in spec.container.env:
-        if name in spec.secrets or SECRET_NAME.search(name):
+    for at, container in containers(spec):
+        for name in container.env:
+            if name not in spec.secrets and not SECRET_NAME.search(name):
+                continue
             yield Broken(
                 "spec.secret",
-                ("container", "env", name),
+                (*at, "env", name),
                 f"`{name}` is a secret, and its value stands in the spec",
                 "a secret reaches the job by name only, through the scheduler's environment",
                 f"remove it, put `{name}` into `secrets`, and export it before you submit",
@@ -242,10 +245,23 @@ def duplicates(spec: JobSpec) -> Iterator[Broken]:
             yield Broken("spec.duplicate-name", ("data", index, "name"), what, fix="rename one")
 
 
+def containers(spec: JobSpec) -> Iterator[tuple[Path, Container]]:
+    """The run's, and those of its services."""
+    yield ("container",), spec.container
+    for index, service in enumerate(spec.services):
+        if service.container is not None:
+            yield ("services", index, "container"), service.container
+
+
 def mounts(spec: JobSpec) -> Iterator[Broken]:
+    for at, container in containers(spec):
+        yield from _mounts((*at, "mounts"), container.mounts)
+
+
+def _mounts(list_at: Path, listed: Sequence[Mount]) -> Iterator[Broken]:
     first: dict[str, int] = {}
-    for index, mount in enumerate(spec.container.mounts):
-        at: Path = ("container", "mounts", index)
+    for index, mount in enumerate(listed):
+        at: Path = (*list_at, index)
         for key, text in (("source", mount.source), ("target", mount.target)):
             if not text.startswith(("/", "~/", "${cluster:")) and text != "~":
                 yield Broken(

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from jobspec.spec.containers import Container
 from jobspec.spec.fields import Base, Gpus, Nodes, PositiveInt, ServiceName, doc
 
 Port = Annotated[int, Meta(ge=1024, le=65535)]
@@ -55,6 +56,10 @@ class Service(Base, frozen=True):
         Gpus,
         doc("GPUs of each of its nodes that it has for itself, out of `resources.gpus_per_node`.", 2),
     ] = 0
+    container: Annotated[
+        Container | None,
+        doc("The container that it lives in, where it is not the run's; the site's runtime starts it."),
+    ] = None
     port: Annotated[
         Port | Literal["auto"], doc("Port that it listens on; `auto`: a free one. It finds it in PORT.", 8000)
     ] = "auto"

@@ -42,9 +42,8 @@ _USED: set[type] = set()
 
 # Keys that other launchers have for their services, and what to do here.
 OF_NO_SERVICE = {
-    "container": "remove it: a service runs in the run's own image; use one that has both programs",
-    "image": "remove it: a service runs in the run's own image; use one that has both programs",
-    "env": "write `command: [env, NAME=VALUE, PROGRAM]`, or use `container.env` for all programs",
+    "image": "write `container: {image: …}`",
+    "env": "write `command: [env, NAME=VALUE, PROGRAM]`, or `container: {env: …}` with an image of its own",
 }
 TYPE_WORDS = {
     "string": "text",

@@ -24,6 +24,7 @@ _WORDS = WORDS | {
     "NODE_FAILED": JobState.NODE_FAIL,
     "OOM": JobState.OUT_OF_MEMORY,
     "REQUEUE": JobState.REQUEUED,
+    "EXPEDITING": JobState.REQUEUED,  # from Slurm 25.11 on: at the top of the queue
 }
 _NO_VALUE = frozenset({"", "N/A", "n/a", "None", "(null)", "Unknown", "None assigned"})
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Any, Dict, List, Mapping, Sequence
 
+from jobspec.plan import ServicePlan
 from jobspec.runtime.head.attempt import Attempt
 from jobspec.runtime.head.nodes import Call
+from jobspec.runtime.head.record import blocked
+from jobspec.runtime.node import service_step
 
 STOP_GRACE_S = 5.0
 HURRY_GRACE_S = 2.0  # after a signal or a fault: Slurm ends the step by itself soon
+LOOK_S = 0.5
 SLACK_S = 8.0  # for SIGKILL to act, and the answers
 PLACE_S = 30.0  # a node only notes the addresses
 BEGIN_S = 20.0  # beside the wait for `ready`: to open the log and start the program
@@ -30,6 +36,23 @@ def place(attempt: Attempt, ports: Sequence[Mapping[str, int]]) -> None:
     errors = [found for call in calls for found in attempt.note("preflight", call.index, call.reply or {})]
     if errors:
         attempt.fail("preflight", *errors)
+    steps = [service for service in attempt.plan.services if service.container and service.required]
+    if steps:
+        threading.Thread(target=_watch, args=(attempt, steps), daemon=True, name="steps").start()
+
+
+def _watch(attempt: Attempt, services: Sequence[ServicePlan]) -> None:
+    """A container that has not started ends the run before it does all that comes before the services.
+
+    From then on each node looks for itself.
+    """
+    while attempt.cause is None and attempt.phase not in ("services", "driver"):
+        for service in services:
+            failed = service_step.ended(attempt.node.paths.attempt, service)
+            if failed is not None:
+                attempt.stop(blocked(attempt.phase, failed))
+                return
+        time.sleep(LOOK_S)
 
 
 def start(attempt: Attempt) -> None:

@@ -13,7 +13,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import IO, Any, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import CommandPlan
@@ -68,6 +68,21 @@ def command_line(command: CommandPlan) -> List[str]:
     return list(command.argv)
 
 
+class Running(Protocol):
+    """A process that a task is made of: one below the agent (`Child`), or in a step of its own."""
+
+    @property
+    def output(self) -> IO[bytes]: ...
+
+    def running(self) -> bool: ...
+
+    def wait(self, timeout_s: Optional[float] = None) -> Optional[int]: ...
+
+    def members(self) -> List[int]: ...
+
+    def terminate(self, grace_s: float) -> None: ...
+
+
 class Task:
     """One running task of a command."""
 
@@ -80,8 +95,9 @@ class Task:
         redactor: Redactor,
         echo: bool,
         rank: int,
+        child: Optional[Running] = None,
     ) -> None:
-        """Raises: OSError when the program cannot start."""
+        """Start `argv`, unless it runs already as `child`. Raises: OSError when the program cannot start."""
         log.parent.mkdir(parents=True, exist_ok=True)
         self.log = log
         self.rank = rank
@@ -90,7 +106,7 @@ class Task:
         self._echo = echo
         self._file = log.open("ab", buffering=0)
         self._stream: RedactingStream = redactor.stream()
-        self.child = Child(argv, env, cwd or None, subprocess.PIPE)
+        self.child: Running = child or Child(argv, env, cwd or None, subprocess.PIPE)
         self._copier = threading.Thread(target=self._copy, name=f"tee-{log.name}", daemon=True)
         self._copier.start()
 

@@ -11,17 +11,19 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Set
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Union
 
 from jobspec.finding import WARNING, Finding, error
 from jobspec.plan import CommandPlan, Plan, ServicePlan
 from jobspec.runtime.base import network
+from jobspec.runtime.base.channel import Link
 from jobspec.runtime.base.full_disk import refusal
 from jobspec.runtime.base.identity import Identity
 from jobspec.runtime.base.log_tail import tail
 from jobspec.runtime.base.redact import Redactor
 from jobspec.runtime.base.service_places import Place, past_proxies, share_gpus, variables, visible_gpus
-from jobspec.runtime.node.command_run import Ended, Task, command_line, oom_kills
+from jobspec.runtime.node import service_step
+from jobspec.runtime.node.command_run import Ended, Running, Task, command_line, oom_kills
 from jobspec.runtime.node.service_ready import look_for
 
 LOOK_S = 0.2
@@ -35,7 +37,7 @@ class Service:
 
     def __init__(self, plan: ServicePlan, place: Place, task: Task) -> None:
         self.plan, self.place, self.task = plan, place, task
-        self.kills = oom_kills()
+        self._kills = oom_kills()
         self.ready_s: Optional[float] = None
         self.ended: Optional[Ended] = None
         self.over = threading.Event()
@@ -48,6 +50,11 @@ class Service:
         if self.stopped:
             return "stopped"
         return "ready" if self.ended is None else "died"
+
+    @property
+    def out_of_memory(self) -> bool:
+        of_step = isinstance(self.task.child, service_step.StepProcess) and self.task.child.out_of_memory
+        return of_step or oom_kills() > self._kills
 
     def row(self) -> Dict[str, Any]:
         """For results.json."""
@@ -69,6 +76,7 @@ class Services:
 
     def __init__(self, plan: Plan, who: Identity, logs: Path, redactor: Redactor, emit: Emit) -> None:
         self._plan, self._who, self._logs, self._redactor, self._emit = plan, who, logs, redactor, emit
+        self._attempt = logs.parents[1]
         self._places: Dict[str, List[Place]] = {}
         self._visible: List[str] = []
         self._running: Dict[str, Service] = {}
@@ -95,25 +103,48 @@ class Services:
             return {"findings": []}  # preflight has said why
         if not network.port_free(place.port):
             return {"findings": [port_taken(plan, place.port).to_json()]}
+        end, link = time.monotonic() + plan.ready.timeout_s, None
+        if plan.container is not None:
+            found = self._await_step(plan, end)
+            if not isinstance(found, Link):
+                return self._reply(plan, found)
+            link = found
         try:
-            service = self._begin(plan, place, env)
+            service = self._begin(plan, place, env, link)
         except OSError as problem:
             return self._reply(plan, _cannot_start(plan, problem))
         if service is None:
             return {"findings": []}
-        missing = self._await_ready(service)
+        missing = self._await_ready(service, end)
         found = _not_ready(service, missing, self._logs) if missing and not service.stopped else None
         if missing:
             self._end(service, END_S)
         return {"service": service.row(), **self._reply(plan, found)}
 
-    def _begin(self, plan: ServicePlan, place: Place, env: Mapping[str, str]) -> Optional[Service]:
+    def _await_step(self, plan: ServicePlan, end: float) -> Union[Link, Finding, None]:
+        """The way into its container, or why there is none; None where none may start any more."""
+        while not self._closed:
+            link = service_step.find(self._who, plan)
+            if link is not None:
+                return link
+            failed = service_step.ended(self._attempt, plan)
+            if failed is not None or time.monotonic() > end:
+                return failed or service_step.late(self._attempt, plan)
+            time.sleep(LOOK_S)
+        return None
+
+    def _begin(
+        self, plan: ServicePlan, place: Place, env: Mapping[str, str], link: Optional[Link]
+    ) -> Optional[Service]:
         """Raises: OSError when the program cannot start."""
         gpus = share_gpus(self._plan, self._who.index, self._visible)[plan.name]
         variables = {**env, "PORT": str(place.port), "CUDA_VISIBLE_DEVICES": ",".join(gpus)}
         argv = command_line(CommandPlan(plan.name, plan.argv, plan.shell))
+        child: Optional[Running] = None
+        if link is not None:
+            child = service_step.StepProcess(link, service_step.handed_on(self._plan, variables))
         # Without the lock: the log may be on a file system that does not answer, and `stop` must not wait.
-        task = Task(argv, variables, "", self._logs / plan.log, self._redactor, echo=False, rank=0)
+        task = Task(argv, variables, "", self._logs / plan.log, self._redactor, False, 0, child)
         with self._lock:
             closed = self._closed
             if not closed:
@@ -124,10 +155,9 @@ class Services:
         threading.Thread(target=self._watch, args=(service,), daemon=True, name=plan.name).start()
         return service
 
-    def _await_ready(self, service: Service) -> str:
+    def _await_ready(self, service: Service, end: float) -> str:
         """What is missing at the end of the wait; empty for a service that is ready."""
         look = look_for(service.plan.ready, service.place, service.task.log)
-        end = time.monotonic() + service.plan.ready.timeout_s
         while True:
             missing = look()
             with self._lock:
@@ -223,7 +253,7 @@ def _died(service: Service, logs: Path) -> Finding:
     if number:
         how = f"was ended by signal {number} ({signal.strsignal(number)})"
     when = "before it was ready" if service.ready_s is None else "while the run needed it"
-    memory = "; the kernel ended processes of this job here: out of memory" * (oom_kills() > service.kills)
+    memory = "; the kernel ended processes of this job here: out of memory" * service.out_of_memory
     return error(
         "service.ended",
         f"service `{service.plan.name}` {how} {when}{memory}",

@@ -107,6 +107,31 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
         {},
     ),
     ("service.nodes", "services[0].nodes", {"services": [service(nodes=3)]}, {}),
+    ("service.no-runtime", "services[0].container", {"services": [service(container={"image": "x"})]}, BARE),
+    (
+        "container.image-missing",
+        "services[0].container",
+        {"services": [service(container={"python": "x"})]},
+        {},
+    ),
+    (
+        "container.image-form",
+        "services[0].container.image",
+        {"services": [service(container={"image": "-v"})]},
+        {},
+    ),
+    (
+        "container.mount-hides-run",
+        "services[0].container.mounts",
+        {"services": [service(container={"image": "/i", "mounts": [{"source": "/a", "target": "/shared"}]})]},
+        {},
+    ),
+    (
+        "env.reserved",
+        "services[0].container.env.RAY_ADDRESS",
+        {"services": [service(container={"image": "/i", "env": {"RAY_ADDRESS": "x"}})]},
+        {},
+    ),
     ("service.gpus", "services[0].gpus", {"services": [service(gpus=9)]}, {}),
     (
         "service.gpus",

@@ -53,6 +53,13 @@ class Site:
         data |= {"resources": {"time": "10:00"}, "container": container or {"image": self.image}}
         return self.project.write("spec.yaml", yaml.safe_dump(data))
 
+    def served(self, image: str, container: str) -> Path:
+        """A spec whose service has an image of its own."""
+        self.spec(image=container)
+        data = yaml.safe_load((self.project.root / "spec.yaml").read_text())
+        data["services"] = [{"name": "judge", "command": ["true"], "container": {"image": image}}]
+        return self.project.write("spec.yaml", yaml.safe_dump(data))
+
     def cli(self, command: str, *words: object, spec: str = "spec.yaml") -> Any:
         return self.project.cli(command, spec, "--cluster-file", "site.yaml", *words)
 
@@ -231,3 +238,49 @@ def test_what_is_not_imported_is_said(
     done = site.cli("stage", "--images")
     assert done.code == 2
     assert rule in done.err and words in done.err
+
+
+def test_image_of_a_service_is_imported_beside_the_run_s(site: Site) -> None:
+    ours = site.registry.push("rl/trainer", "1.0", b"one")
+    theirs = site.registry.push("rl/judge", "1.0", b"judge")
+    site.served(f"{site.registry.host}#rl/judge:1.0", site.image)
+    warned = [item.path for item in pipeline.check(site.request()) if item.rule == "container.not-cached"]
+    assert warned == ["container.image", "services[0].container.image"]
+    done = site.cli("stage", "--images", "--json")
+    assert [row["digest"] for row in json.loads(done.out)] == [ours, theirs]
+    plan = pipeline.make_plan(site.request())
+    service = plan.services[0].container
+    assert service is not None and service.cached is not None
+    assert (service.cached.digest, service.image) == (theirs, service.cached.file)
+    shown = json.loads(site.cli("explain", "services[0].container.image", "--json").out)
+    assert shown["services[0].container.image"] == {
+        "value": service.image,
+        "origin": f"cluster imported from {site.registry.host}/rl/judge:1.0",
+    }
+
+
+def test_image_of_a_service_alone_is_imported_where_the_run_has_a_file(site: Site) -> None:
+    theirs = site.registry.push("rl/judge", "1.0", b"judge")
+    file = site.project.write("train.sqsh", "")
+    site.served(f"{site.registry.host}#rl/judge:1.0", str(file))
+    done = site.cli("stage", "--images", "--json")
+    assert (done.code, json.loads(done.out)["digest"]) == (0, theirs), done.err
+
+
+def test_lock_keeps_the_import_that_a_service_had(site: Site) -> None:
+    theirs = site.registry.push("rl/judge", "1.0", b"judge")
+    file = site.project.write("train.sqsh", "")
+    site.served(f"{site.registry.host}#rl/judge:1.0", str(file))
+    assert site.cli("stage", "--images").code == 0
+    had = pipeline.make_plan(site.request()).services[0].container
+    pipeline.render_run(site.request(), site.project.root / "out")
+    site.registry.push("rl/judge", "1.0", b"another judge")
+    assert site.cli("stage", "--images").code == 0
+    assert had is not None and had.cached is not None
+    assert had.cached.digest == theirs
+    assert pipeline.make_plan(site.request()).services[0].container != had
+    kept = pipeline.make_plan(site.request("out/spec.lock.yaml")).services[0].container
+    assert kept == had
+    lock = yaml.safe_load((site.project.root / "out/spec.lock.yaml").read_text())["lock"]
+    assert lock["services"]["judge"]["cached_image"]["digest"] == theirs
+    assert lock["of_site"]["services[0].container.image"] == f"{site.registry.host}#rl/judge:1.0"

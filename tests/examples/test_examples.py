@@ -86,6 +86,15 @@ def test_example_runs_on_two_slurm_nodes_by_set_alone(path: Path) -> None:
     assert found.plan.nodes == 2
 
 
+def test_reward_server_has_an_image_of_its_own_where_the_site_starts_containers() -> None:
+    found = resolved(EXAMPLES / "reward_server.yaml:own-image", "slurm-pyxis")
+    errors = {item.rule for item in found.findings if item.is_error}
+    assert errors <= {"stage.missing"}
+    (service,) = found.ready_plan.services
+    assert service.container is not None
+    assert service.container.image == "/images/reward-server.sqsh"
+
+
 def test_quickstart_asks_for_all_that_it_shows() -> None:
     plan = resolved(EXAMPLES / "quickstart.yaml").plan
     assert plan is not None

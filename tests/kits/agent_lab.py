@@ -62,6 +62,7 @@ class Run:
     token: str = field(default_factory=lambda: secrets.token_hex(32))
     job_id: str = field(default_factory=lambda: str(secrets.randbelow(10**9)))
     agents: list[subprocess.Popen[str]] = field(default_factory=list)
+    steps: list[subprocess.Popen[str]] = field(default_factory=list)  # of services in containers of their own
 
     def agent(
         self,
@@ -70,8 +71,10 @@ class Run:
         prefix: Sequence[str] = (),
         python: str = sys.executable,
         env: Mapping[str, str] | None = None,
+        service: str = "",
     ) -> subprocess.Popen[str]:
-        """Start the agent of a node; `prefix` wraps it, as `ip netns exec n1` does."""
+        """Start the agent of a node, or what a service's own step runs there; `prefix` wraps it, as `ip netns
+        exec n1` does."""
         variables = {
             "PATH": os.environ["PATH"],
             "HOME": str(self.root / "home"),
@@ -89,7 +92,8 @@ class Run:
                 "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1",
             }
         variables |= env or {}
-        argv = [*prefix, python, str(self.root / "runtime.pyz"), "node", "--run-dir", str(self.root)]
+        what = ["service", service] if service else ["node"]
+        argv = [*prefix, python, str(self.root / "runtime.pyz"), *what, "--run-dir", str(self.root)]
         process = subprocess.Popen(
             argv,
             env=variables,
@@ -98,7 +102,7 @@ class Run:
             text=True,
             start_new_session=True,
         )
-        self.agents.append(process)
+        (self.steps if service else self.agents).append(process)
         return process
 
     @property
@@ -171,7 +175,7 @@ class Run:
 
     def end(self) -> None:
         """For a failed test: end what it started, by pid."""
-        for process in self.agents:
+        for process in (*self.agents, *self.steps):
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
                 try:

@@ -182,7 +182,7 @@ def context(
         GPUS.get(framework, 0) if gpus is None else gpus,
         REPOS.get(framework, dict)() if repos is None else repos,
         model=find_model(job.model, Path(), "", scheduler),
-        container=settle_container(job, site, Path(), {}),
+        container=settle_container(job.container, site, Path(), {}),
     )
 
 

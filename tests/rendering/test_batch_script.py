@@ -498,6 +498,50 @@ def test_a_look_at_the_steps_that_hangs_is_followed_by_another(
     assert (script.parent / "attempts/1/steps").read_text().endswith(" 1\n")
 
 
+BOXED = SLURM + "container: {runtime: bubblewrap}\n"
+SERVED = (
+    "container: {image: /images/a}\n"
+    "services: [{name: judge, command: [serve], container: {image: /images/judge}}]\n"
+)
+
+
+def test_step_of_a_service_ends_by_itself_and_its_status_is_told(
+    run_dir: Callable[..., Path], stage: Stage
+) -> None:
+    said = '"$JOBSPEC_RUN_DIR"/attempts/1/services/judge.ended'
+    seen = f"for _ in $(seq 200); do [ ! -s {said} ] || exit 7; sleep 0.1; done; exit 9"
+    stage.program(
+        "srun", then=f'case "$*" in *" service judge "*) echo no image; exit 5 ;; *" node "*) {seen} ;; esac'
+    )
+    script = run_dir(SPEC + SERVED, BOXED) / "job.sbatch"
+    assert stage.bash(script).returncode == 7
+    told = script.parent / "attempts/1/services"
+    assert ((told / "judge.ended").read_text(), (told / "judge.log").read_text()) == ("5\n", "no image\n")
+
+
+def test_step_of_a_service_that_hangs_does_not_hold_the_job(
+    run_dir: Callable[..., Path], stage: Stage
+) -> None:
+    hangs = "trap '' TERM; touch \"$JOBSPEC_RUN_DIR/hangs\"; while :; do sleep 0.1; done"
+    begun = 'for _ in $(seq 200); do [ ! -e "$JOBSPEC_RUN_DIR/hangs" ] || exit 7; sleep 0.1; done; exit 9'
+    stage.program("srun", then=f'case "$*" in *" service judge "*) {hangs} ;; *" node "*) {begun} ;; esac')
+    script = run_dir(SPEC + SERVED, BOXED) / "job.sbatch"
+    assert stage.bash(script).returncode == 7
+    running = subprocess.run(["ps", "-eo", "args="], capture_output=True, text=True, check=True).stdout
+    assert str(script.parent) not in running
+
+
+def test_steps_of_services_do_not_keep_a_held_run(run_dir: Callable[..., Path], stage: Stage) -> None:
+    folder = '"$JOBSPEC_RUN_DIR"/attempts/1'
+    seen = f"for _ in $(seq 200); do [ ! -s {folder}/steps ] || exit 0; sleep 0.1; done; exit 9"
+    stage.program("srun", then=f'case "$*" in *" service judge "*) sleep 99 ;; *" node "*) {seen} ;; esac')
+    stage.program("squeue", then="echo 77.batch; echo 77.0; echo 77.1")
+    spec = BARE + SERVED + "launch: {mode: ray, hold: true, hold_idle: 4s}\n"
+    script = run_dir(spec, BOXED) / "job.sbatch"
+    assert stage.bash(script, env={"SLURM_JOB_ID": "77"}).returncode == 0
+    assert (script.parent / "attempts/1/steps").read_text() == "1 1\n"
+
+
 @pytest.mark.parametrize("script", ["ray.sub", "local.sh"])
 def test_a_step_script_alone_says_what_is_missing(
     script: str, run_dir: Callable[..., Path], stage: Stage

@@ -28,6 +28,10 @@ SPECS = HERE / "specs"
 CASES = [(path, cluster) for path in EXAMPLES for cluster in ("local", "slurm-generic")]
 CASES += [(SPECS / name, "slurm-pyxis") for name in ("every-key.yaml", "upstream.yaml")]
 CASES += [(SPECS / "all-nodes.yaml", str(path)) for path in sorted(SPECS.glob("*.cluster.yaml"))]
+WITH_CONTAINERS = [
+    path for path in sorted(SPECS.glob("*.cluster.yaml")) if "runtime: none" not in path.read_text()
+]
+CASES += [(SPECS / "served.yaml", cluster) for cluster in ("slurm-pyxis", *map(str, WITH_CONTAINERS))]
 
 
 def case_id(case: tuple[Path, str]) -> str:

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from jobspec.plan import CommandPlan, ContainerPlan, Mount, Plan, from_json
 from jobspec.planning.container import with_mount
 from jobspec.planning.resolve import Resolved
-from jobspec.rendering.files import WAIT_FOR_AGENT, render
+from jobspec.rendering.files import render
 from jobspec.rendering.script_check import check_scripts
 from jobspec.rendering.step_prefix import RUNTIMES, step_prefix
+from jobspec.rendering.steps import WAIT_FOR_AGENT
 from jobspec.spec.interpolate import escape_data
 from jobspec.spec.yaml.dump import dump_spec
 from tests.kits.render_kit import LOCAL, RUN_ID, SLURM, Call, Stage, resolve_text

@@ -37,7 +37,12 @@ def typed() -> Iterator[Lab]:
             text = profile_text(found, way).replace(
                 "gpus: none", f"gpus: {way}, gpu_types: {{h200: {{gres: h200}}, a100: {{gres: a100}}}}"
             )
-            (lab.clusters / f"{way}.yaml").write_text(text.replace("node: {", "node: {gpus: 2, "))
+            text = text.replace("node: {", "node: {gpus: 2, ")
+            (lab.clusters / f"{way}.yaml").write_text(text)
+            boxed = text.replace(f"name: {way}", f"name: {way}-boxed").replace(
+                "runtime: none", "runtime: bubblewrap"
+            )
+            (lab.clusters / f"{way}-boxed.yaml").write_text(boxed)
         yield lab
     finally:
         found.stop()
@@ -72,6 +77,45 @@ def test_a_kind_of_gpu_gets_its_node_and_every_step_its_gpus(lab: Lab, way: str)
         log = written(run["run_dir"], node)
         assert f"gpus=0,1 on {node}" in log
         assert f"gpu:{kind}" in job(lab, run["job_id"])["TresPerNode"]
+
+
+SERVE = """\
+import os, http.server as web
+class Handler(web.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(f"judge sees {os.environ['CUDA_VISIBLE_DEVICES']}".encode())
+web.HTTPServer((os.environ["JOBSPEC_SERVICE_JUDGE_HOST"], int(os.environ["PORT"])), Handler).serve_forever()
+"""
+ASK = """\
+import os, urllib.request as web
+print(web.urlopen(os.environ["JOBSPEC_SERVICE_JUDGE_URL"]).read().decode())
+print("driver sees", os.environ["CUDA_VISIBLE_DEVICES"])
+"""
+
+
+@pytest.mark.parametrize("way", ["gres", "gpus-per-node"])
+def test_step_of_a_service_shares_the_gpus_of_a_kind(lab: Lab, need_runtime: Any, way: str) -> None:
+    """An overlapping step that asks for no GPUs has those of the job, under the same numbers."""
+    need_runtime("bubblewrap")
+    judge = {
+        "name": "judge",
+        "command": [str(lab.python), "-c", SERVE],
+        "gpus": 1,
+        "container": lab.container("bubblewrap"),
+    }
+    spec = lab.command_spec(
+        f"judged-{way}",
+        [str(lab.python), "-c", ASK],
+        runtime="bubblewrap",
+        services=[judge],
+        resources={"gpus_per_node": 2, "gpu_type": "a100"},
+    )
+    done = lab.jobspec("run", spec, cluster=f"{way}-boxed")
+    assert done.returncode == 0, done.stdout + done.stderr
+    log = written(lab.status("last")["run_dir"], "n2")
+    assert log.splitlines() == ["judge sees 1", "driver sees 0"]
 
 
 def test_a_held_run_of_one_kind_takes_another_step(lab: Lab) -> None:

@@ -87,9 +87,14 @@ def test_every_state_is_read_back(state: JobState) -> None:
     assert commands.parse_state(f"{state.value}+") is state, "sacct cuts long words so"
 
 
+def test_job_that_slurm_starts_again_at_once_is_requeued() -> None:
+    """Source: `job_state_string` of Slurm 25.11."""
+    assert commands.parse_state("EXPEDITING") is JobState.REQUEUED
+
+
 def test_unknown_state_stays_unknown_with_its_word() -> None:
-    row = commands.parse_squeue("9|EXPEDITING|me|N/A|n1|N/A|x|None\n")[0]
-    assert (row.status.state, row.status.raw) == (JobState.UNKNOWN, "EXPEDITING")
+    row = commands.parse_squeue("9|SHRINKING|me|N/A|n1|N/A|x|None\n")[0]
+    assert (row.status.state, row.status.raw) == (JobState.UNKNOWN, "SHRINKING")
     assert not row.status.state.final
 
 

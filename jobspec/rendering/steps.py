@@ -1,0 +1,47 @@
+"""What the steps of a run have in common: their options for srun, their interpreter, their variables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from jobspec.plan import ContainerPlan, Plan
+
+# Variables that change how the batch host's own bash, srun and loader work, or that bash refuses to set.
+# The agent still gives them to the driver, from plan.json.
+HOST_NAMES = re.compile(
+    r"PATH|HOME|USER|SHELL|PWD|OLDPWD|IFS|ENV|PS\d|UID|EUID|PPID|GROUPS|SHELLOPTS|RANDOM|SECONDS|LINENO|FUNCNAME|DIRSTACK"
+    r"|HOSTNAME|BASH.*|LD_.*|PYTHON.*|SLURM_.*|SBATCH_.*|JOBSPEC_.*"
+)
+
+# A node that does not see the run directory has no agent to report it: python would end at once, and srun
+# would end the head before it can name the missing node. Network file systems may also be seconds late.
+WAIT_FOR_AGENT = """\
+import os, socket, sys, time
+end = time.monotonic() + 8
+while not os.path.exists(sys.argv[1]):
+    if time.monotonic() > end:
+        sys.exit("jobspec: node %s does not see %s" % (socket.gethostname(), sys.argv[1]))
+    time.sleep(0.2)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+def interpreter(plan: Plan, container: ContainerPlan) -> tuple[str, ...]:
+    """The interpreter that runs runtime.pyz; with several nodes it first waits until the file is there."""
+    alone = plan.scheduler != "slurm" or plan.nodes == 1
+    return (container.python,) if alone else (container.python, "-c", WAIT_FOR_AGENT)
+
+
+def step_flags(plan: Plan, nodes: int, mpi: str = "") -> tuple[str, ...]:
+    """A step's options. `--cpu-bind=none`: one task per node must not be pinned to one core."""
+    flags = ["--export=ALL", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
+    flags += ["--kill-on-bad-exit=1", "--cpu-bind=none", f"--mpi={mpi or 'none'}"]
+    if plan.slurm.cpus_per_task:
+        flags.append(f"--cpus-per-task={plan.slurm.cpus_per_task}")
+    return tuple(flags)
+
+
+def host_env(env: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The variables that the batch host exports. The agent fills in folders of the attempt."""
+    return [(k, v) for k, v in sorted(env.items()) if not HOST_NAMES.fullmatch(k) and "${JOBSPEC_" not in v]
