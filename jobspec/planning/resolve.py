@@ -22,7 +22,6 @@ from jobspec.finding import allow as allow_rules
 from jobspec.frameworks.base import Context, FoundModel, Framework, FrameworkPlan, Level
 from jobspec.plan import Plan, most_gpus
 from jobspec.planning.assemble import Resolution, assemble, find_hf_home
-from jobspec.planning.avoided_nodes import settle_site
 from jobspec.planning.container import settle_container
 from jobspec.planning.elsewhere import moved
 from jobspec.planning.interpreter import missing_modules
@@ -34,6 +33,7 @@ from jobspec.planning.on_disk import missing_sources
 from jobspec.planning.placed import causes, placed
 from jobspec.planning.repos import RepoSource, unreadable
 from jobspec.planning.services import check_service_files, planned_services
+from jobspec.planning.settled_site import settle_site
 from jobspec.planning.supported import lacking, unplanned_checks
 from jobspec.runs.store import state_folder
 from jobspec.spec.find_site import DEFAULT_CLUSTER
@@ -141,14 +141,14 @@ def resolve(
     outcome = _plan(resolution, fetch)
     findings, profile = resolution.findings, resolution.profile
     if outcome.plan is not None:
-        findings += check(outcome.plan, resolution.spec, profile)
+        findings += check(outcome.plan, resolution.spec, profile, resolution.groups)
         findings += [*check_secrets(outcome.plan.secrets, environ), *lookups.on_disk(outcome.plan)]
         findings += missing_modules(outcome.plan, outcome.modules)
     else:
         stage, problems = lookups.inputs(loaded.spec, base, find_hf_home(resolution), profile.scheduler)
         findings += [*problems, *missing_sources(stage, profile.scheduler, lookups.far)]
         if outcome.sketch is not None:
-            about = check(outcome.sketch, resolution.spec, profile)
+            about = check(outcome.sketch, resolution.spec, profile, resolution.groups)
             unknown = OF_THE_FRAMEWORK | (OF_A_RECIPE if resolution.spec.train.recipe else set())
             findings += [item for item in about if item.rule not in unknown]
             findings += check_secrets(resolution.spec.secrets, environ)
@@ -218,7 +218,7 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
         resolution.spec,
         resolution.profile,
         level,
-        max(0, resolution.gpus_per_node - most_gpus(resolution.services)),
+        _driver_gpus(resolution),
         paths,
         resolution.base,
         hf_home,
@@ -360,7 +360,18 @@ def _level(resolution: Resolution, framework: Framework) -> Level | None:
         return None
 
 
+def _driver_gpus(resolution: Resolution) -> int:
+    """GPUs of each node for Ray and the commands; of several groups, of the first."""
+    if not resolution.groups:
+        nodes, gpus = resolution.spec.resources.nodes, resolution.gpus_per_node
+    else:
+        nodes, gpus = resolution.groups[0].group.nodes, resolution.groups[0].gpus
+    return max(0, gpus - most_gpus(resolution.services, range(nodes)))
+
+
 def _gpus_per_node(resolution: Resolution) -> int:
+    if resolution.groups:
+        return max(site.gpus for site in resolution.groups)
     gpus = resolution.spec.resources.gpus_per_node
     if gpus is not None:
         return gpus

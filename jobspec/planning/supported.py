@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def lacking(spec: JobSpec, framework: Framework) -> Iterator[Finding]:
-    """Errors for a launch mode or for pipelines that the adapter lacks (`modes`, `has_pipelines`)."""
+    """Errors for what the adapter lacks: a launch mode (`modes`), `has_pipelines`, `has_groups`."""
     if spec.pipelines and not getattr(framework, "has_pipelines", False):
         yield error(
             "spec.pipelines",
@@ -23,6 +23,14 @@ def lacking(spec: JobSpec, framework: Framework) -> Iterator[Finding]:
             "several trainings on the same GPUs need a scheduler between them",
             "use `framework: rlix`, or write one spec for each pipeline",
             path="pipelines",
+        )
+    if spec.groups and not getattr(framework, "has_groups", False):
+        yield error(
+            "spec.groups",
+            f"`{framework.name}` places its workers by numbers of equal nodes, and the spec names groups",
+            "nothing would keep its engines on the nodes of one group and its trainer on those of another",
+            "remove `groups` and give `resources.nodes`, or start it by `framework: command`",
+            path="groups",
         )
     modes: tuple[str, ...] = getattr(framework, "modes", ("ray", "srun"))
     if spec.launch.mode not in modes:

@@ -11,7 +11,7 @@ import random
 import re
 import secrets
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -25,7 +25,7 @@ from jobspec.plan import CommandPlan, Plan
 from jobspec.planning.container import with_mount
 from jobspec.planning.provenance import bundle_name
 from jobspec.rendering import node_containers, upstream_script
-from jobspec.rendering.quoting import directive, environment, own_folders
+from jobspec.rendering.quoting import Quoted, directive, environment, own_folders
 from jobspec.rendering.step_prefix import STEP_NAMES, StepPrefix, join_prefix, step_prefix
 from jobspec.runs.paths import STEP_SCRIPTS, array_ranges
 from jobspec.spec.interpolate import escape_data
@@ -43,6 +43,8 @@ HOST_NAMES = re.compile(
     r"PATH|HOME|USER|SHELL|PWD|OLDPWD|IFS|ENV|PS\d|UID|EUID|PPID|GROUPS|SHELLOPTS|RANDOM|SECONDS|LINENO|FUNCNAME|DIRSTACK"
     r"|HOSTNAME|BASH.*|LD_.*|PYTHON.*|SLURM_.*|SBATCH_.*|JOBSPEC_.*"
 )
+
+HETJOB = "hetjob"  # behind `#SBATCH`: what follows is about the next component
 
 # A node that does not see the run directory has no agent to report it: python would end at once, and srun
 # would end the head before it can name the missing node. Network file systems may also be seconds late.
@@ -121,7 +123,9 @@ def _scripts(plan: Plan, resolved: Resolved, run_id: str, run_dir: str, runtime:
     slurm = plan.scheduler == "slurm"
     step_script = STEP_SCRIPTS[plan.mode] if slurm else "local.sh"
     env = _host_env(plan.env if plan.mode == "upstream" else plan.container.env)
-    names = (*(name for name, _ in env), *plan.passed)
+    nodelists = component_lists(plan)
+    ordered = ("JOBSPEC_NODELIST",) if nodelists else ()
+    names = (*(name for name, _ in env), *plan.passed, *ordered)
     foreign = plan.upstream if slurm and plan.mode == "upstream" else None
     container = with_mount(plan.container, posixpath.dirname(runtime))
     name = node_containers.container_name(run_id)
@@ -134,9 +138,10 @@ def _scripts(plan: Plan, resolved: Resolved, run_id: str, run_dir: str, runtime:
         "slurm": slurm,
         "watch_exit": slurm and plan.nodes > 1,
         "nodes": plan.nodes,
+        "nodelists": nodelists,
         "hold_idle": plan.hold_idle_s is not None,
         "hold_look": hold_look_s(plan),
-        "directives": [directive(line) for line in directives(plan, run_dir)] if slurm else [],
+        "directives": [*_written(directives(plan, run_dir))] if slurm else [],
         "requeue_max": plan.slurm.requeue_max if slurm else 0,
         "expedite": slurm and plan.slurm.expedite,
         "hooks": resolved.hooks,
@@ -154,7 +159,7 @@ def _scripts(plan: Plan, resolved: Resolved, run_id: str, run_dir: str, runtime:
         "step_script": step_script,
         "env": env,
         "env_stdin": prefix.env_stdin,
-        "env_names": (*(n for n in STEP_NAMES if n != "SLURM_NODEID"), *plan.passed),
+        "env_names": (*(n for n in STEP_NAMES if n != "SLURM_NODEID"), *plan.passed, *ordered),
         "srun": (*_srun_flags(plan), *node_containers.of_attempt(prefix.flags, name)),
         "command": (
             *node_containers.of_attempt(prefix.words, name),
@@ -214,7 +219,7 @@ def render_array(
         "title": f"{plan.name}: {plan.framework}, {len(points)} points, run {run_id}",
         "run_dir": run_dir,
         "points": tuple(map(str, points)),
-        "directives": [directive(line) for line in directives(plan, run_dir, array=not in_turn)]
+        "directives": [*_written(directives(plan, run_dir, array=not in_turn))]
         if plan.scheduler == "slurm"
         else [],
     }
@@ -233,48 +238,67 @@ def _template(name: str, values: Mapping[str, Any]) -> str:
     return environment().get_template(f"{name}.j2").render(values)
 
 
+def _written(lines: Iterable[str]) -> Iterator[str]:
+    return (line if line == HETJOB else directive(line) for line in lines)
+
+
 def directives(plan: Plan, run_dir: str, array: bool = False) -> Iterator[str]:
     """What follows `#SBATCH`, one option each, unquoted."""
-    slurm = plan.slurm
+    slurm, first = plan.slurm, plan.only(plan.components[0])
     yield f"--job-name={plan.name}"
     folder = run_dir.replace("%", "%%")  # `%` starts a pattern in Slurm's file names
     yield f"--output={folder}/points/%a/job-%A_%a.log" if array else f"--output={folder}/job-%j.log"
     yield "--open-mode=append"
     yield f"--chdir={run_dir}"
-    yield from map(str, slurm_options(plan))
-    yield f"--nodes={plan.nodes}"
+    yield from map(str, slurm_options(first))
+    yield f"--nodes={first.nodes}"
     yield "--ntasks-per-node=1"
-    yield from map(str, resource_options(plan))
-    if slurm.requeue_max:
-        yield "--requeue=expedite" if slurm.expedite else "--requeue"
-    else:
-        yield "--no-requeue"
+    yield from map(str, resource_options(first))
+    requeue = "--requeue=expedite" if slurm.expedite else "--requeue" if slurm.requeue_max else "--no-requeue"
+    yield requeue
     if slurm.grace_s:
         yield f"--signal=B:USR1@{slurm.grace_s}"
     # Only these names come from the submitting shell. With NIL none does; SLURM_CONF passes either way.
-    yield f"--export={','.join(plan.passed) or 'NIL'}"
+    export = f"--export={','.join(plan.passed) or 'NIL'}"
+    yield export
     if slurm.array:
         yield f"--array={slurm.array}"
     yield from slurm.extra_sbatch
+    for part in plan.components[1:]:
+        yield HETJOB
+        yield from map(str, slurm_options(plan.only(part), of_job=False))
+        yield f"--nodes={part.nodes}"
+        yield "--ntasks-per-node=1"
+        yield from map(str, resource_options(plan.only(part)))
+        yield from (requeue, export, *part.slurm.extra_sbatch)
+
+
+def component_lists(plan: Plan) -> tuple[Quoted, ...]:
+    """The host lists of a heterogeneous job's components, as its batch script finds them."""
+    count = len(plan.components)
+    names = (f'"$SLURM_JOB_NODELIST_HET_GROUP_{index}"' for index in range(count))
+    return tuple(map(Quoted, names)) if plan.scheduler == "slurm" and count > 1 else ()
+
+
+def _one_task_each(plan: Plan) -> tuple[str, ...]:
+    """srun's options for a task on every node; over components it takes no number of nodes."""
+    last = len(plan.components) - 1
+    nodes = (f"--het-group=0-{last}",) if last else (f"--nodes={plan.nodes}", f"--ntasks={plan.nodes}")
+    return (*nodes, "--ntasks-per-node=1")
 
 
 def _srun_flags(plan: Plan) -> tuple[str, ...]:
     """The one step's options. `--cpu-bind=none`: one task per node must not be pinned to one core."""
-    flags = ["--export=ALL", f"--nodes={plan.nodes}", f"--ntasks={plan.nodes}", "--ntasks-per-node=1"]
+    flags = ["--export=ALL", *_one_task_each(plan)]
     flags += ["--kill-on-bad-exit=1", "--cpu-bind=none", f"--mpi={plan.slurm.mpi or 'none'}"]
-    if plan.slurm.cpus_per_task:
+    cpus = {part.slurm.cpus_per_task for part in plan.components}
+    if len(cpus) == 1 and plan.slurm.cpus_per_task:  # one number holds for all; without it a step has all
         flags.append(f"--cpus-per-task={plan.slurm.cpus_per_task}")
     return tuple(flags)
 
 
 def _each_node(plan: Plan) -> tuple[str, ...]:
-    return (
-        "srun",
-        f"--nodes={plan.nodes}",
-        f"--ntasks={plan.nodes}",
-        "--ntasks-per-node=1",
-        "--mpi=none",
-    )
+    return ("srun", *_one_task_each(plan), "--mpi=none")
 
 
 def _host_env(env: Mapping[str, str]) -> list[tuple[str, str]]:
