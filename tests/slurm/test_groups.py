@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.slurm.lab import Lab, await_true
+from tests.slurm.machine import CHECKOUT
 
 pytestmark = pytest.mark.slurm
 
@@ -42,8 +44,8 @@ def spec(lab: Lab, name: str, argv: list[str], groups: list[dict[str, Any]], **m
     )
 
 
-def passed(lab: Lab, made: Path, **how: Any) -> str:
-    done = lab.jobspec("run", made, **how)
+def passed(lab: Lab, made: Path, *more: str) -> str:
+    done = lab.jobspec("run", made, *more)
     assert done.returncode == 0, done.stdout + done.stderr
     return lab.jobspec("logs", "last").stdout
 
@@ -143,6 +145,21 @@ def test_cancel_ends_both_components(lab: Lab, tmp_shared: Path) -> None:
     assert [row.split()[0] for row in rows if row] == ["CANCELLED", "CANCELLED"]
     kept = {str(path.relative_to(run_dir)) for path in run_dir.glob("artifacts/**/made.txt")}
     assert kept == {"artifacts/made.txt", "artifacts/n1/made.txt", "artifacts/n2/made.txt"}
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_example_trains_over_two_partitions(lab: Lab, tmp_shared: Path) -> None:
+    for name in ("groups.py", "groups.yaml"):
+        shutil.copy(CHECKOUT / "examples" / name, tmp_shared)
+    sets = ("groups[2].slurm.partition=low", f"container.python={lab.python}", "repos=[]")
+    more = [word for text in sets for word in ("--set", text)]
+    command = f"train.command=[{lab.python}, {tmp_shared / 'groups.py'}]"
+    said = passed(lab, tmp_shared / "groups.yaml", *more, "--set", command)
+    assert "the driver is in trainer the engines are in ['rollout']" in said
+    _, report = lab.report("last")
+    assert report["deliverables"]["Learning"]["status"] == "Pass"
+    assert len(lab.slurm("sacct", "-nXP", "-j", lab.status("last")["job_id"], "-o", "JobID").split()) == 2
 
 
 def test_dry_run_asks_slurm_about_all_components(lab: Lab, tmp_shared: Path) -> None:
