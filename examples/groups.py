@@ -1,7 +1,7 @@
 """Reinforcement learning over three groups of nodes: the policy on one, engines and environments on others.
 
-A stand-in for a large run, on CPUs and in seconds: each part asks Ray for its group's resource, and metrics go
-where jobspec reads them (`groups.yaml`).
+A stand-in for a large run, on CPUs and in seconds: each part asks Ray for its group's resource, see
+`groups.yaml`. Metrics go where jobspec reads them.
 """
 
 from __future__ import annotations

@@ -142,8 +142,9 @@ def queue_rows(forecast: Forecast, plan: Plan) -> list[tuple[str, str]]:
         soon = "now" if wait <= 60 else f"in {duration(wait)}"
         at = time.strftime("%Y-%m-%d %H:%M", time.localtime(forecast.start))
         rows.append(("expected start", f"{soon} ({at}) on {forecast.nodes}, as the queue is"))
+    partitions = dict.fromkeys(part.slurm.partition for part in plan.components)
+    where = f" in partition {', '.join(partitions)}" if all(partitions) else ""
     for gpus in forecast.gpus:
-        where = f" in partition {plan.slurm.partition}" if plan.slurm.partition else ""
         rows.append(("idle GPUs", f"{gpus.idle} of {gpus.total} {gpus.type}".rstrip() + where))
     if forecast.unanswered:
         rows.append(("queue", f"not asked for all: {forecast.unanswered}"))

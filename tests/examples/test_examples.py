@@ -76,7 +76,10 @@ def test_commands_in_comments_name_the_file_itself(path: Path) -> None:
     assert all(f"examples/{path.name}" in line for line in commands)
 
 
-@pytest.mark.parametrize("path", HERE, ids=lambda path: path.stem)
+EQUAL = [path for path in HERE if path.stem not in ON_A_CLUSTER]
+
+
+@pytest.mark.parametrize("path", EQUAL, ids=lambda path: path.stem)
 def test_example_runs_on_two_slurm_nodes_by_set_alone(path: Path) -> None:
     found = resolved(path, "slurm-generic", ("resources.nodes=2", *SLURM))
     errors = [
