@@ -215,10 +215,10 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
     container, about_image = resolution.lookups.image(container, resolution.profile, fetch)
     resolution.findings += about_image
     context = Context(
-        resolution.spec,
+        _spec_for(resolution, framework),
         resolution.profile,
         level,
-        _driver_gpus(resolution),
+        _driver_gpus(resolution)[0],
         paths,
         resolution.base,
         hf_home,
@@ -300,7 +300,8 @@ def _choose_mode(resolution: Resolution, framework: Framework, paths: Mapping[st
 def _ask(resolution: Resolution, framework: Framework, context: Context) -> FrameworkPlan | None:
     """The adapter's plan; None when a finding is an error or a file cannot be read."""
     try:
-        problems = [*lacking(resolution.spec, framework), *framework.validate(context)]
+        problems = [*lacking(resolution.spec, framework, _groups_with_gpus(resolution))]
+        problems += framework.validate(context)
         resolution.findings += problems
         if any(problem.is_error for problem in allow_rules(problems, resolution.allow)):
             return None
@@ -360,13 +361,28 @@ def _level(resolution: Resolution, framework: Framework) -> Level | None:
         return None
 
 
-def _driver_gpus(resolution: Resolution) -> int:
-    """GPUs of each node for Ray and the commands; of several groups, of the first."""
-    if not resolution.groups:
-        nodes, gpus = resolution.spec.resources.nodes, resolution.gpus_per_node
-    else:
-        nodes, gpus = resolution.groups[0].group.nodes, resolution.groups[0].gpus
-    return max(0, gpus - most_gpus(resolution.services, range(nodes)))
+def _driver_gpus(resolution: Resolution) -> list[int]:
+    """GPUs of each node for Ray and the commands, by group; of a run of equal nodes as of one group."""
+    sizes = [(site.group.nodes, site.gpus) for site in resolution.groups]
+    left, first = [], 0
+    for nodes, gpus in sizes or [(resolution.spec.resources.nodes, resolution.gpus_per_node)]:
+        left.append(max(0, gpus - most_gpus(resolution.services, range(first, first + nodes))))
+        first += nodes
+    return left
+
+
+def _groups_with_gpus(resolution: Resolution) -> list[str]:
+    """The groups behind the first in which Ray has GPUs."""
+    behind = zip(resolution.groups[1:], _driver_gpus(resolution)[1:], strict=True)
+    return [site.group.name for site, gpus in behind if gpus]
+
+
+def _spec_for(resolution: Resolution, framework: Framework) -> JobSpec:
+    """The spec as the adapter has it: with the nodes on which its workers are."""
+    spec = resolution.spec
+    if not spec.groups or getattr(framework, "has_groups", "") != "first":
+        return spec
+    return structs.replace(spec, resources=structs.replace(spec.resources, nodes=spec.groups[0].nodes))
 
 
 def _gpus_per_node(resolution: Resolution) -> int:
