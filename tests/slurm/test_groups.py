@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +103,12 @@ time.sleep(300)
 """
 
 
-def waiting(lab: Lab, folder: Path, name: str, **more: Any) -> tuple[str, Path]:
+def waiting(lab: Lab, folder: Path, name: str, cluster: str = "", **more: Any) -> tuple[str, Path]:
     """A run whose command is started on all nodes; its job and its folder."""
     (folder / "wait.py").write_text(WAIT)
     argv = [str(lab.python), str(folder / "wait.py")]
-    launched = lab.submit(spec(lab, name, argv, TWO_PARTITIONS, artifacts={"collect": ["made.txt"]}, **more))
+    made = spec(lab, name, argv, TWO_PARTITIONS, artifacts={"collect": ["made.txt"]}, **more)
+    launched = lab.submit(made, cluster=cluster)
     run_dir = Path(launched["run_dir"])
     logs = run_dir / "attempts/1/logs"
     await_true(
@@ -145,6 +147,19 @@ def test_cancel_ends_both_components(lab: Lab, tmp_shared: Path) -> None:
     assert [row.split()[0] for row in rows if row] == ["CANCELLED", "CANCELLED"]
     kept = {str(path.relative_to(run_dir)) for path in run_dir.glob("artifacts/**/made.txt")}
     assert kept == {"artifacts/made.txt", "artifacts/n1/made.txt", "artifacts/n2/made.txt"}
+
+
+def test_containers_of_the_living_are_removed_in_both_components(
+    lab: Lab, tmp_shared: Path, need_runtime: Callable[[str], None]
+) -> None:
+    need_runtime("pyxis")
+    job, run_dir = waiting(lab, tmp_shared, "contained", runtime="pyxis", cluster="lab-pyxis")
+    names = lab.cluster.run("n1", ["enroot", "list"]).stdout
+    assert run_dir.name in names
+    lab.cluster.kill("n2")
+    lab.await_end(job)
+    for node in ("n1", "n4"):
+        assert run_dir.name not in lab.cluster.run(node, ["enroot", "list"]).stdout, node
 
 
 @pytest.mark.ray
