@@ -149,6 +149,28 @@ def test_cancel_ends_both_components(lab: Lab, tmp_shared: Path) -> None:
     assert kept == {"artifacts/made.txt", "artifacts/n1/made.txt", "artifacts/n2/made.txt"}
 
 
+AGAIN = """\
+import os, pathlib, time
+if os.environ["JOBSPEC_ATTEMPT"] == "1":
+    pathlib.Path(os.environ["JOBSPEC_CHECKPOINT_DIR"], "step").write_text("7")
+    print("saved", flush=True)
+    time.sleep(300)
+"""
+
+
+def test_job_that_lost_a_node_goes_on_without_it_in_its_component(lab: Lab, tmp_shared: Path) -> None:
+    (tmp_shared / "again.py").write_text(AGAIN)
+    groups = [{"name": "trainer", "nodes": 1}, {"name": "envs", "nodes": 2, "slurm": {"partition": "low"}}]
+    argv = [str(lab.python), str(tmp_shared / "again.py")]
+    launched = lab.submit(spec(lab, "again", argv, groups, launch={"requeue": {"max_attempts": 2}}))
+    run_dir = Path(launched["run_dir"])
+    await_true((run_dir / "checkpoints/step").is_file, "a checkpoint", 90)
+    lab.cluster.kill("n3", silently=True)
+    assert lab.await_end(launched["job_id"])[0] == "COMPLETED"
+    assert {path.name for path in (run_dir / "attempts/2/logs").iterdir()} == {"n1", "n2", "n4"}
+    assert lab.status("last")["state"] == "COMPLETED"
+
+
 def test_containers_of_the_living_are_removed_in_both_components(
     lab: Lab, tmp_shared: Path, need_runtime: Callable[[str], None]
 ) -> None:
