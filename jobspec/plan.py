@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import (
     Any,
     Dict,
+    List,
     Mapping,
     Optional,
     Sequence,
@@ -238,9 +239,9 @@ def taken_gpus(services: Sequence[ServicePlan], node: int) -> int:
     return sum(service.gpus for service in services if node in service.nodes)
 
 
-def most_gpus(services: Sequence[ServicePlan]) -> int:
-    """GPUs that services have on the node where they have most."""
-    nodes = {node for service in services for node in service.nodes}
+def most_gpus(services: Sequence[ServicePlan], among: range) -> int:
+    """GPUs that services have on the node of `among` where they have most."""
+    nodes = {node for service in services for node in service.nodes if node in among}
     return max((taken_gpus(services, node) for node in nodes), default=0)
 
 
@@ -295,6 +296,41 @@ class SlurmPlan:
     requeue_max: int = 0  # further attempts after the first
     expedite: bool = False  # Slurm starts them at once, before all other jobs
     grace_s: int = 300  # warning before the time limit
+
+
+def group_variable(name: str) -> str:
+    """The variable with the host names of the group `name`."""
+    return "JOBSPEC_GROUP_" + name.replace("-", "_").upper()
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """Nodes of one kind: `nodes` of the run's, from index `first` on.
+
+    `slurm` is what these are asked for by.
+    """
+
+    name: str
+    first: int = 0
+    nodes: int = 1
+    gpus_per_node: int = 0  # those of services included
+    gpu_type: str = ""  # as the spec names it
+    cpus_per_node: Optional[int] = None  # for Ray; None: what a node has
+    slurm: SlurmPlan = SlurmPlan()
+
+    @property
+    def indices(self) -> range:
+        return range(self.first, self.first + self.nodes)
+
+    @property
+    def asks(self) -> Tuple[SlurmPlan, int]:
+        """What Slurm is asked for on each of its nodes."""
+        return (self.slurm, 0 if self.slurm.gpus == "none" else self.gpus_per_node)
+
+    @property
+    def resource(self) -> str:
+        """The custom resource of each of its nodes in Ray, of which there is 1."""
+        return f"group:{self.name}"
 
 
 @dataclass(frozen=True)
@@ -407,7 +443,8 @@ class Plan:
     scheduler: str  # slurm | local
     mode: str  # ray | srun | upstream
     nodes: int = 1
-    gpus_per_node: int = 0  # those of services included
+    gpus_per_node: int = 0  # those of services included; with groups, of the nodes that have most
+    groups: Tuple[GroupPlan, ...] = ()  # of unequal nodes, in their order; the first has the head
     container: ContainerPlan = ContainerPlan()
     env: Mapping[str, str] = field(default_factory=dict)  # exported before Ray starts, on every node
     secrets: Tuple[str, ...] = ()  # names only
@@ -451,14 +488,63 @@ class Plan:
         own = ((f"services[{i}].", s.container) for i, s in enumerate(self.services) if s.container)
         return (("", self.container), *own)
 
+    @property
+    def parts(self) -> Tuple[GroupPlan, ...]:
+        """The groups; a run of equal nodes is one without a name."""
+        cpus = self.ray.num_cpus if self.ray is not None else None
+        return self.groups or (GroupPlan("", 0, self.nodes, self.gpus_per_node, "", cpus, self.slurm),)
+
+    @property
+    def components(self) -> Tuple[GroupPlan, ...]:
+        """What Slurm is asked for: one allocation, or several as components of a heterogeneous job.
+
+        Groups that follow one another and ask for the same share one.
+        """
+        found: List[GroupPlan] = []
+        for part in self.parts:
+            if found and found[-1].asks == part.asks:
+                found[-1] = dataclasses.replace(found[-1], nodes=found[-1].nodes + part.nodes)
+            else:
+                found.append(part)
+        return tuple(found)
+
+    def only(self, part: GroupPlan) -> Plan:
+        """The plan of a run that has the nodes of `part` alone, for what Slurm is asked for."""
+        return dataclasses.replace(
+            self, nodes=part.nodes, gpus_per_node=part.gpus_per_node, slurm=part.slurm, groups=(), services=()
+        )
+
+    def part_of(self, node: int) -> GroupPlan:
+        return next(part for part in self.parts if node in part.indices)
+
+    def gpus_of(self, node: int) -> int:
+        """GPUs of node `node`, those of services included."""
+        return self.part_of(node).gpus_per_node if self.groups else self.gpus_per_node
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all nodes."""
+        return sum(part.nodes * part.gpus_per_node for part in self.parts)
+
     def service_gpus(self, node: int) -> int:
         """GPUs of node `node` that services have."""
         return taken_gpus(self.services, node)
 
+    def driver_gpus_of(self, node: int) -> int:
+        """GPUs of a node for Ray and the commands: as many as the fullest node of its group has left."""
+        part = self.part_of(node)
+        return part.gpus_per_node - most_gpus(self.services, part.indices)
+
+    def ray_gpus_of(self, node: int) -> int:
+        """GPUs of a node for a Ray that jobspec starts."""
+        if self.ray is None:
+            return 0
+        return self.driver_gpus_of(node) if self.groups else self.ray.num_gpus
+
     @property
     def driver_gpus(self) -> int:
-        """GPUs of each node for Ray and the commands: as many everywhere as the fullest node has left."""
-        return self.gpus_per_node - most_gpus(self.services)
+        """Those of each node where all are alike, and of the head's group in a run of several."""
+        return self.driver_gpus_of(0)
 
 
 T = TypeVar("T")

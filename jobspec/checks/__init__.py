@@ -6,12 +6,13 @@ stable id that `--allow` names. Nothing here opens a file, runs a command or kno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from jobspec.checks import (
     containers,
     environment,
+    groups,
     launch,
     network,
     resources,
@@ -22,14 +23,17 @@ from jobspec.checks import (
 )
 from jobspec.finding import ERROR, Finding, is_allowed, warning
 from jobspec.plan import Plan
+from jobspec.spec.group_sites import GroupSite, at_group
 from jobspec.spec.job import JobSpec
 from jobspec.spec.site import ClusterProfile
 
 Rule = Callable[[Plan, JobSpec, ClusterProfile], Iterable[Finding]]
 
+# About the nodes that Slurm is asked for: of each group by itself.
+OF_A_GROUP: tuple[Rule, ...] = (*resources.OF_A_GROUP, *sbatch_options.RULES)
 RULES: tuple[Rule, ...] = (
     *resources.RULES,
-    *sbatch_options.RULES,
+    *groups.RULES,
     *services.RULES,
     *launch.RULES,
     *containers.RULES,
@@ -43,9 +47,22 @@ RULES: tuple[Rule, ...] = (
 WRONG_AT_SUBMIT = frozenset({"local.module", "container.image-absent", "secrets.unset", "stage.missing"})
 
 
-def check(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> tuple[Finding, ...]:
-    """Every finding about a plan, in the order of `RULES`. Pure."""
-    return tuple(finding for rule in RULES for finding in rule(plan, spec, profile))
+def check(
+    plan: Plan, spec: JobSpec, profile: ClusterProfile, sites: Sequence[GroupSite] = ()
+) -> tuple[Finding, ...]:
+    """Every finding about a plan, each once. `sites` are those of the plan's groups. Pure."""
+    found = list(_of_groups(plan, sites) if sites else _each(OF_A_GROUP, plan, spec, profile))
+    return tuple(dict.fromkeys([*found, *_each(RULES, plan, spec, profile)]))
+
+
+def _each(rules: Sequence[Rule], plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    return (finding for rule in rules for finding in rule(plan, spec, profile))
+
+
+def _of_groups(plan: Plan, sites: Sequence[GroupSite]) -> Iterator[Finding]:
+    for index, (part, site) in enumerate(zip(plan.groups, sites, strict=True)):
+        found = _each(OF_A_GROUP, plan.only(part), site.spec, site.profile)
+        yield from (at_group(finding, site.group, index) for finding in found)
 
 
 def check_secrets(names: Sequence[str], env: Mapping[str, str]) -> tuple[Finding, ...]:

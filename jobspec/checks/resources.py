@@ -115,12 +115,16 @@ def workers_fit(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[
     workers, nodes = spec.train.workers, plan.nodes
     if not workers:
         return
-    if plan.driver_gpus and workers > nodes * plan.driver_gpus:
+    gpus = sum(part.nodes * plan.driver_gpus_of(part.first) for part in plan.parts)
+    if gpus and workers > gpus:
+        each = " and ".join(
+            f"{p.nodes} node(s) with {plan.driver_gpus_of(p.first)} GPU(s)" for p in plan.parts
+        )
         yield error(
             "train.workers-gpus",
-            f"the spec asks for {workers} workers, the run has {nodes * plan.driver_gpus} GPUs",
-            why=f"{nodes} node(s) with {plan.driver_gpus} GPU(s) each, one worker on each GPU",
-            fix=f"use {nodes * plan.driver_gpus} workers or fewer",
+            f"the spec asks for {workers} workers, the run has {gpus} GPUs",
+            why=f"{each} each, one worker on each GPU",
+            fix=f"use {gpus} workers or fewer",
             path="train.workers",
         )
     if workers % nodes:
@@ -133,4 +137,5 @@ def workers_fit(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[
         )
 
 
-RULES = (local_has_one_node, within_limits, time_is_known, beside_the_gpus, fits_a_node, workers_fit)
+OF_A_GROUP = (within_limits, beside_the_gpus, fits_a_node)
+RULES = (local_has_one_node, time_is_known, workers_fit)

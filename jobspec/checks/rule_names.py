@@ -34,6 +34,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "data": _names("source unpinned"),
         "env": _names("hub-endpoint reserved secret secret-twice"),
         "framework": _names("duplicate plugin unknown"),
+        "group": _names("array nodelist nodes upstream"),
         "launch": _names(
             "grace here hold-idle incomplete locked maintenance mode mode-chosen moved no-command no-job "
             "no-paramiko no-program no-ssh not-yours refused remote-failed requeue-anew requeue-local "
@@ -92,10 +93,10 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "spec": _names(
             "alias base characters checkpoint checks choice cluster command cycle dependency dump "
-            "duplicate-key duplicate-name empty encoding env file format helpers key kind merge missing "
-            "model-id model-source module mount no-effect not-text number pipeline pipelines range recipe "
-            "reference repo-folder repo-ref repo-source repo-url revision sbatch secret service set size "
-            "sweep syntax tab tag top type unknown-key unquoted value variant version"
+            "duplicate-key duplicate-name empty encoding env file format group groups helpers key kind merge "
+            "missing model-id model-source module mount no-effect not-text number pipeline pipelines range "
+            "recipe reference repo-folder repo-ref repo-source repo-url revision sbatch secret service set "
+            "size sweep syntax tab tag top type unknown-key unquoted value variant version"
         ),
         "stage": _names(
             "by-path copy download hub-by-path hub-no-internet hub-unknown hub-unpinned image-cache "

@@ -72,8 +72,14 @@ def resource_options(plan: Plan) -> Iterator[Option]:
         yield Option("mem", slurm.memory or "0")  # 0: all that the node has
 
 
-def slurm_options(plan: Plan) -> Iterator[Option]:
-    """The options that stand as keys below `slurm`, in the order of the spec."""
+OF_JOB = ("licenses", "begin", "dependency", "mail-type", "mail-user")
+
+
+def slurm_options(plan: Plan, of_job: bool = True) -> Iterator[Option]:
+    """The options that stand as keys below `slurm`, in the order of the spec.
+
+    Without `of_job` those that a heterogeneous job has once, with its first component.
+    """
     slurm = plan.slurm
     values = {
         "account": slurm.account, "partition": slurm.partition, "qos": slurm.qos,
@@ -83,7 +89,8 @@ def slurm_options(plan: Plan) -> Iterator[Option]:
         "mail-type": ",".join(slurm.mail_events).upper(),
         "mail-user": slurm.mail_user,
     }  # fmt: skip
-    return (Option(name, value) for name, value in values.items() if value)
+    names = [name for name in values if of_job or name not in OF_JOB]
+    return (Option(name, values[name]) for name in names if values[name])
 
 
 RULES = (options_agree,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jobspec.finding import Finding, error, warning
-from jobspec.plan import Plan
+from jobspec.plan import GroupPlan, Plan
 from jobspec.spec.job import JobSpec
 from jobspec.spec.site import ClusterProfile
 
@@ -30,6 +30,20 @@ def site_starts_containers(plan: Plan, spec: JobSpec, profile: ClusterProfile) -
             yield error("service.no-runtime", what, why, fix, path=f"services[{index}].container")
 
 
+def one_job_has_the_step(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    if len(plan.components) == 1:
+        return
+    for index, service in enumerate(spec.services):
+        if service.container is not None:
+            yield error(
+                "service.components",
+                f"service `{service.name}` has a container of its own in a heterogeneous job",
+                "its step counts nodes of one allocation, and these groups ask Slurm for different ones",
+                "remove `container`, or let the groups ask for the same",
+                path=f"services[{index}].container",
+            )
+
+
 def nodes_are_there(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
     for index, service in enumerate(spec.services):
         if service.nodes is not None and service.nodes > plan.nodes:
@@ -46,32 +60,8 @@ def gpus_are_there(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterat
     users = [index for index, service in enumerate(plan.services) if service.gpus]
     if not users:
         return
-    taken = {node: plan.service_gpus(node) for service in plan.services for node in service.nodes}
-    fullest = max(taken, key=lambda node: (taken[node], -node))
-    sums = " + ".join(f"{s.gpus} of `{s.name}`" for s in plan.services if s.gpus and fullest in s.nodes)
-    path = f"services[{users[-1]}].gpus"
-    if taken[fullest] > plan.gpus_per_node:
-        yield error(
-            "service.gpus",
-            f"services take {taken[fullest]} GPUs of node {fullest} ({sums}), it has {plan.gpus_per_node}",
-            fix="lower `gpus`, put them on different nodes, or raise `resources.gpus_per_node`",
-            path=path,
-        )
-        return
-    if not plan.driver_gpus:
-        what = f"services take all {plan.gpus_per_node} GPUs of node {fullest} ({sums})"
-        why, fix = "Ray and the driver get none, on no node", "leave some for them if they train"
-        yield warning("service.no-gpus-left", what, why, fix, path=path)
-    idle = sum(taken[fullest] - taken.get(node, 0) for node in range(plan.nodes))
-    if idle:
-        yield warning(
-            "service.idle-gpus",
-            f"{idle} GPUs have nothing to do: the driver has {plan.driver_gpus} on each node, "
-            f"as many as node {fullest} has left",
-            "frameworks want the same number on all nodes",
-            "spread the services evenly, such as by `on: all`",
-            path=path,
-        )
+    for part in plan.parts:
+        yield from _gpus_of_part(plan, part, f"services[{users[-1]}].gpus")
     if "CUDA_VISIBLE_DEVICES" in plan.env:
         what = "`CUDA_VISIBLE_DEVICES` is set, and services have GPUs of their own"
         why = "jobspec sets it to tell the driver's GPUs from theirs"
@@ -79,6 +69,40 @@ def gpus_are_there(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterat
         fix = "remove it" if here else f"remove it from `env` of the site profile `{plan.cluster}`"
         path = "container.env.CUDA_VISIBLE_DEVICES" if here else ""
         yield error("service.visible-devices", what, why, fix, path=path)
+
+
+def _gpus_of_part(plan: Plan, part: GroupPlan, path: str) -> Iterator[Finding]:
+    """A group of which services take everything is one for services: only equal nodes are then a surprise."""
+    taken = {node: plan.service_gpus(node) for s in plan.services for node in s.nodes if node in part.indices}
+    if not any(taken.values()):
+        return
+    fullest = max(taken, key=lambda node: (taken[node], -node))
+    sums = " + ".join(f"{s.gpus} of `{s.name}`" for s in plan.services if s.gpus and fullest in s.nodes)
+    left = part.gpus_per_node - taken[fullest]
+    key = f"`gpus_per_node` of group `{part.name}`" if part.name else "`resources.gpus_per_node`"
+    if left < 0:
+        yield error(
+            "service.gpus",
+            f"services take {taken[fullest]} GPUs of node {fullest} ({sums}), it has {part.gpus_per_node}",
+            fix=f"lower `gpus`, put them on different nodes, or raise {key}",
+            path=path,
+        )
+        return
+    if not left and not plan.groups:
+        what = f"services take all {part.gpus_per_node} GPUs of node {fullest} ({sums})"
+        why, fix = "Ray and the driver get none, on no node", "leave some for them if they train"
+        yield warning("service.no-gpus-left", what, why, fix, path=path)
+    idle = sum(taken[fullest] - taken.get(node, 0) for node in part.indices)
+    if idle:
+        each = f"each node of group `{part.name}`" if part.name else "each node"
+        yield warning(
+            "service.idle-gpus",
+            f"{idle} GPUs have nothing to do: the driver has {left} on {each}, "
+            f"as many as node {fullest} has left",
+            "frameworks want the same number on all nodes",
+            "spread the services evenly, such as by `on: all`",
+            path=path,
+        )
 
 
 def ports_are_apart(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
@@ -99,4 +123,11 @@ def ports_are_apart(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Itera
             )
 
 
-RULES = (mode_has_services, site_starts_containers, nodes_are_there, gpus_are_there, ports_are_apart)
+RULES = (
+    mode_has_services,
+    site_starts_containers,
+    one_job_has_the_step,
+    nodes_are_there,
+    gpus_are_there,
+    ports_are_apart,
+)

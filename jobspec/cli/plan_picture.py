@@ -36,23 +36,31 @@ def _gpus(count: int, kind: str) -> str:
     return f"{count} {kind}".strip() if count else "none"
 
 
-def _driver_rows(plan: Plan, kind: str, pipelines: Sequence[Pipeline]) -> list[Row]:
-    gpus = _gpus(plan.driver_gpus, kind)
-    others = _span(1, plan.nodes - 1)
-    if plan.mode == "upstream" and plan.upstream is not None:
-        return [
-            (_span(0, plan.nodes - 1), str(plan.nodes), f"`{plan.upstream.script}` of the checkout", gpus)
-        ]
+def _driver_rows(plan: Plan, kind: str, pipelines: Sequence[Pipeline]) -> Iterator[Row]:
+    first, other = _roles(plan)
+    for part in plan.parts:
+        gpus = _gpus(plan.driver_gpus_of(part.first), part.gpu_type or kind)
+        of = f", group {part.name}" if part.name else ""
+        rest = part.indices
+        if part.first == 0 and first != other:
+            yield ("0", "1", f"{first}{of}", gpus)
+            rest = rest[1:]
+        if rest:
+            yield (_span(rest[0], rest[-1]), str(len(rest)), f"{other}{of}", gpus)
+    yield from _pipeline_rows(pipelines, plan.driver_gpus)
+
+
+def _roles(plan: Plan) -> tuple[str, str]:
+    """What the first node does, and what each of the others does."""
     of_all = [command for command in plan.commands if command.on == "all"]
+    if plan.mode == "upstream" and plan.upstream is not None:
+        return (f"`{plan.upstream.script}` of the checkout",) * 2
     if of_all:
         tasks = max(command.tasks_per_node for command in of_all)
-        role = f"{tasks} process{'es' if tasks > 1 else ''} of the command"
-        return [(_span(0, plan.nodes - 1), str(plan.nodes), role, gpus)]
-    ray = plan.ray is not None
-    rows = [("0", "1", "Ray head, driver" if ray else "the command", gpus)]
-    if plan.nodes > 1:
-        rows.append((others, str(plan.nodes - 1), "Ray worker" if ray else "nothing of the command", gpus))
-    return [*rows, *_pipeline_rows(pipelines, plan.driver_gpus)]
+        return (f"{tasks} process{'es' if tasks > 1 else ''} of the command",) * 2
+    if plan.ray is not None:
+        return ("Ray head, driver", "Ray worker")
+    return ("the command", "nothing of the command")
 
 
 def _pipeline_rows(pipelines: Sequence[Pipeline], per_node: int) -> Iterator[Row]:
@@ -82,11 +90,13 @@ def use_rows(shape: TrainShape | None) -> list[tuple[str, str]]:
 
 def cost_rows(plan: Plan, kind: str, points: int) -> list[tuple[str, str]]:
     """GPU-hours at the time limit: the most that one attempt can cost."""
-    hours, total = gpu_hours(plan), plan.nodes * plan.gpus_per_node
+    hours, total = gpu_hours(plan), plan.gpus
     if not total:
         return []
-    size = f"{plan.nodes} x {plan.gpus_per_node}" if plan.nodes > 1 else "of one node"
-    rows = [("GPUs", f"{total} {kind}".strip() + f" ({size})")]
+    parts = [part for part in plan.parts if part.gpus_per_node]
+    sizes = [f"{part.nodes} x {part.gpus_per_node} {part.gpu_type}".rstrip() for part in parts]
+    size = " + ".join(sizes) if plan.nodes > 1 else "of one node"
+    rows = [("GPUs", f"{total} {'' if plan.groups else kind}".strip() + f" ({size})")]
     if hours is None:
         return [*rows, ("GPU-hours", "not known: no time limit is given")]
     more = f", for each of {points} points" if points and plan.slurm.array else ""
@@ -97,7 +107,7 @@ def cost_rows(plan: Plan, kind: str, points: int) -> list[tuple[str, str]]:
 def gpu_hours(plan: Plan) -> float | None:
     if plan.time_limit_s is None:
         return None
-    return round(plan.nodes * plan.gpus_per_node * plan.time_limit_s / 3600, 2)
+    return round(plan.gpus * plan.time_limit_s / 3600, 2)
 
 
 def stage_rows(plan: Plan, items: Sequence[Item]) -> list[tuple[str, str]]:
@@ -133,8 +143,9 @@ def queue_rows(forecast: Forecast, plan: Plan) -> list[tuple[str, str]]:
         soon = "now" if wait <= 60 else f"in {duration(wait)}"
         at = time.strftime("%Y-%m-%d %H:%M", time.localtime(forecast.start))
         rows.append(("expected start", f"{soon} ({at}) on {forecast.nodes}, as the queue is"))
+    partitions = dict.fromkeys(part.slurm.partition for part in plan.components)
+    where = f" in partition {', '.join(partitions)}" if all(partitions) else ""
     for gpus in forecast.gpus:
-        where = f" in partition {plan.slurm.partition}" if plan.slurm.partition else ""
         rows.append(("idle GPUs", f"{gpus.idle} of {gpus.total} {gpus.type}".rstrip() + where))
     if forecast.unanswered:
         rows.append(("queue", f"not asked for all: {forecast.unanswered}"))

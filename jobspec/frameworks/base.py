@@ -179,6 +179,8 @@ class Framework(Protocol):
       validation where the run is on this machine.
     - `has_pipelines = True`: the framework runs the `pipelines` of the spec. The plan then has one of
       `ExpectPlan.parts` for each pipeline, and its metrics lie below `@NAME` of the metrics.
+    - `has_groups = "any"`: what the spec starts finds the nodes of its `groups` by itself. `"first"`: workers
+      are wherever Ray has GPUs, which only the first group may have; the context's spec has its nodes alone.
     """
 
     name: str

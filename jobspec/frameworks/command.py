@@ -47,6 +47,7 @@ class CommandFramework:
     summary = "any command; verdict by exit code, required metrics and files"
     levels = (RUN,)
     modes = ("ray", "srun", "upstream")
+    has_groups = "any"
 
     def default_mode(self, spec: JobSpec, base: Path, repo_paths: Mapping[str, str]) -> str:
         """No Ray where all was read and none seen, and `hold` keeps no cluster up; else Ray."""

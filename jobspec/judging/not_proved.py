@@ -55,7 +55,7 @@ def _of_resources(evidence: Evidence) -> Iterator[str]:
         yield f"the files do not say how many {sizes} took part: nothing is claimed about them"
     elif plan.gpus_per_node == 0:
         yield "no GPU took part: nothing is proved about CUDA, NCCL or GPU memory"
-    elif plan.driver_gpus == 0:
+    elif not any(plan.driver_gpus_of(part.first) for part in plan.parts):
         yield "services had all GPUs: nothing is proved about training on them"
     if plan.nodes == 1:
         yield "one node took part: nothing is proved about the network between nodes"

@@ -71,7 +71,8 @@ def planned_facts(plan: Plan, lock: Mapping[str, Any]) -> dict[str, str]:
     seed = train.get("seed") if isinstance(train, Mapping) else None
     facts["seed"] = "" if seed is None else str(seed)
     facts["environment"] = _environment(plan)
-    facts["GPUs per node"] = str(plan.gpus_per_node)
+    groups = [f"{part.name} {part.nodes} x {part.gpus_per_node}" for part in plan.groups]
+    facts["GPUs per node"] = ", ".join(groups) or str(plan.gpus_per_node)
     facts["nodes"] = str(plan.nodes)
     facts["jobspec"] = str(pinned.get("jobspec") or "")
     facts["site profile"] = str(pinned.get("cluster_sha256") or "")[:12]

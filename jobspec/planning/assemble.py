@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,6 +16,7 @@ from jobspec.plan import (
     CollectPlan,
     ContainerPlan,
     ExpectPlan,
+    GroupPlan,
     HelpersPlan,
     ImportProof,
     LearningPlan,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from jobspec.planning.repos import RepoSource
     from jobspec.runs.avoided import Avoided
     from jobspec.spec.find_site import Elsewhere
+    from jobspec.spec.group_sites import GroupSite
     from jobspec.spec.job import JobSpec, Model
     from jobspec.spec.site import ClusterProfile
 
@@ -62,6 +65,7 @@ class Resolution:
     gpus_per_node: int = 0  # those of services included
     fetch: bool = False  # the servers may be asked, as submission does
     avoided: tuple[Avoided, ...] = ()
+    groups: tuple[GroupSite, ...] = ()
 
     def default(self, path: str, kind: OriginKind, where: str = "") -> None:
         """Note the origin of a value that the spec does not give."""
@@ -80,6 +84,7 @@ def assemble(
         stage = tuple(item for item, _ in pinned)
         resolution.findings += [finding for _, found in pinned for finding in found]
     checkpoint = absolute(spec.checkpoint.dir, resolution.base, resolution.env) if spec.checkpoint.dir else ""
+    groups = _groups(resolution)
     with_ray = spec.launch.mode == "ray" and framework_plan.ray_mode == "external"
     plan = Plan(
         name=spec.name,
@@ -89,6 +94,7 @@ def assemble(
         mode=spec.launch.mode,
         nodes=spec.resources.nodes,
         gpus_per_node=resolution.gpus_per_node,
+        groups=groups,
         container=context.container,
         env=dict(sorted({**framework_plan.env, **context.container.env}.items())),
         secrets=spec.secrets,
@@ -108,7 +114,7 @@ def assemble(
             (*spec.artifacts.collect, *framework_plan.collect), parse_bytes(spec.artifacts.max_size)
         ),
         made=framework_plan.made,
-        slurm=_slurm(resolution),
+        slurm=groups[0].slurm if groups else _slurm(resolution, spec, profile, resolution.gpus_per_node),
         expect=_expect(spec, framework_plan.expect, context.level),
         runs=str(profile.paths.runs),
         node_local=profile.paths.node_local,
@@ -186,14 +192,33 @@ def _ray(resolution: Resolution, gpus: int) -> RayPlan:
     )
 
 
-def _slurm(resolution: Resolution) -> SlurmPlan:
-    spec, site = resolution.spec, resolution.profile.slurm
+def _groups(resolution: Resolution) -> tuple[GroupPlan, ...]:
+    """In the spec's order, each behind the nodes of those before it."""
+    first = (0, *accumulate(site.group.nodes for site in resolution.groups))
+    return tuple(
+        GroupPlan(
+            name=site.group.name,
+            first=first[index],
+            nodes=site.group.nodes,
+            gpus_per_node=site.gpus,
+            gpu_type=site.spec.resources.gpu_type or "",
+            cpus_per_node=site.spec.resources.cpus_per_node or site.profile.node.cpus,
+            slurm=_slurm(resolution, site.spec, site.profile, site.gpus),
+        )
+        for index, site in enumerate(resolution.groups)
+    )
+
+
+def _slurm(resolution: Resolution, spec: JobSpec, profile: ClusterProfile, gpus: int) -> SlurmPlan:
+    """What nodes with `gpus` GPUs are asked for by `spec`, that of the run or of one of its groups."""
+    site = profile.slurm
     resources, requeue = spec.resources, spec.launch.requeue
-    if resolution.profile.scheduler == "local":
+    if profile.scheduler == "local":
         return SlurmPlan(requeue_max=0, grace_s=requeue.grace)
     kind = site.gpu_types.get(resources.gpu_type or "")
     # Two jobs on a node would use the same GPUs.
-    uncounted = site.gpus == "none" and resolution.gpus_per_node > 0
+    uncounted = site.gpus == "none" and gpus > 0
+    several = resolution.spec.resources.nodes > 1
     return SlurmPlan(
         account=site.account or "",
         partition=site.partition or "",
@@ -213,11 +238,11 @@ def _slurm(resolution: Resolution) -> SlurmPlan:
         gpu_type=kind.gres or "" if kind else "",
         time=slurm_time(parse_time(resources.time)) if resources.time else "",
         gpus=site.gpus,
-        exclusive=resources.nodes > 1 or spec.launch.mode == "upstream" or uncounted
+        exclusive=several or spec.launch.mode == "upstream" or uncounted
         if resources.exclusive is None
         else resources.exclusive,
         memory=resources.memory or "",
-        cpus_per_task=resources.cpus_per_node or resolution.profile.node.cpus,
+        cpus_per_task=resources.cpus_per_node or profile.node.cpus,
         mpi=site.mpi or "",
         extra_sbatch=site.extra_sbatch,
         requeue_max=requeue.max_attempts - 1,

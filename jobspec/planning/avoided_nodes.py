@@ -8,8 +8,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from jobspec.finding import Finding, warning
-from jobspec.planning.assemble import Resolution
-from jobspec.planning.run_site import RunSite, site_of_run
+from jobspec.planning.run_site import RunSite
 from jobspec.runs.avoided import Avoided
 from jobspec.runtime.base import hostlist
 from jobspec.spec.paths import Origin
@@ -17,15 +16,6 @@ from jobspec.spec.slurm import RunOptions
 from jobspec.units import utc
 
 MOST_NAMED = 8
-
-
-def settle_site(resolution: Resolution) -> None:
-    """The site as this run has it: the spec's options over the profile's, and the listed nodes excluded."""
-    entries, problems = resolution.lookups.avoided(resolution.env)
-    site = site_of_run(resolution.profile, resolution.spec)
-    site, resolution.avoided = keep_away(site, resolution.spec.slurm, entries, problems)
-    resolution.profile, resolution.origins = site.profile, {**resolution.origins, **site.origins}
-    resolution.findings += site.findings
 
 
 def keep_away(

@@ -76,6 +76,9 @@ def lock_data(resolved: Resolved, patches: str = "") -> dict[str, Any]:
         pairs = zip(data["services"], plan.services, strict=True)
         data["services"] = [_service(given, service, plan) for given, service in pairs]
     data["resources"] = {**data.get("resources", {}), **_resources(plan)}
+    if plan.groups:
+        named = zip(data["groups"], plan.groups, strict=True)
+        data["groups"] = [{**given, "gpus_per_node": group.gpus_per_node} for given, group in named]
     data["container"] = _container(data.get("container", {}), plan.container)
     if plan.hf_home:
         data["hf_cache"] = {**data.get("hf_cache", {}), "home": plan.hf_home}
@@ -148,8 +151,10 @@ def _resources(plan: Plan) -> dict[str, Any]:
     resources = {"nodes": plan.nodes, "gpus_per_node": plan.gpus_per_node}
     if plan.scheduler == "slurm":
         resources["exclusive"] = plan.slurm.exclusive
-        if plan.slurm.cpus_per_task:
+        if plan.slurm.cpus_per_task and not plan.groups:
             resources["cpus_per_node"] = plan.slurm.cpus_per_task
+    if plan.groups:  # each has its own
+        del resources["gpus_per_node"]
     return resources
 
 

@@ -22,7 +22,6 @@ from jobspec.finding import allow as allow_rules
 from jobspec.frameworks.base import Context, FoundModel, Framework, FrameworkPlan, Level
 from jobspec.plan import Plan, most_gpus
 from jobspec.planning.assemble import Resolution, assemble, find_hf_home
-from jobspec.planning.avoided_nodes import settle_site
 from jobspec.planning.container import settle_container
 from jobspec.planning.elsewhere import moved
 from jobspec.planning.interpreter import missing_modules
@@ -34,6 +33,7 @@ from jobspec.planning.on_disk import missing_sources
 from jobspec.planning.placed import causes, placed
 from jobspec.planning.repos import RepoSource, unreadable
 from jobspec.planning.services import check_service_files, own_containers, planned_services
+from jobspec.planning.settled_site import settle_site
 from jobspec.planning.supported import lacking, unplanned_checks
 from jobspec.runs.store import state_folder
 from jobspec.spec.find_site import DEFAULT_CLUSTER
@@ -141,14 +141,14 @@ def resolve(
     outcome = _plan(resolution, fetch)
     findings, profile = resolution.findings, resolution.profile
     if outcome.plan is not None:
-        findings += check(outcome.plan, resolution.spec, profile)
+        findings += check(outcome.plan, resolution.spec, profile, resolution.groups)
         findings += [*check_secrets(outcome.plan.secrets, environ), *lookups.on_disk(outcome.plan)]
         findings += missing_modules(outcome.plan, outcome.modules)
     else:
         stage, problems = lookups.inputs(loaded.spec, base, find_hf_home(resolution), profile.scheduler)
         findings += [*problems, *missing_sources(stage, profile.scheduler, lookups.far)]
         if outcome.sketch is not None:
-            about = check(outcome.sketch, resolution.spec, profile)
+            about = check(outcome.sketch, resolution.spec, profile, resolution.groups)
             unknown = OF_THE_FRAMEWORK | (OF_A_RECIPE if resolution.spec.train.recipe else set())
             findings += [item for item in about if item.rule not in unknown]
             findings += check_secrets(resolution.spec.secrets, environ)
@@ -218,10 +218,10 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
     resolution.findings += about_image
     resolution.services = tuple(own_containers(resolution, fetch))
     context = Context(
-        resolution.spec,
+        _spec_for(resolution, framework),
         resolution.profile,
         level,
-        max(0, resolution.gpus_per_node - most_gpus(resolution.services)),
+        _driver_gpus(resolution)[0],
         paths,
         resolution.base,
         hf_home,
@@ -303,7 +303,8 @@ def _choose_mode(resolution: Resolution, framework: Framework, paths: Mapping[st
 def _ask(resolution: Resolution, framework: Framework, context: Context) -> FrameworkPlan | None:
     """The adapter's plan; None when a finding is an error or a file cannot be read."""
     try:
-        problems = [*lacking(resolution.spec, framework), *framework.validate(context)]
+        problems = [*lacking(resolution.spec, framework, _groups_with_gpus(resolution))]
+        problems += framework.validate(context)
         resolution.findings += problems
         if any(problem.is_error for problem in allow_rules(problems, resolution.allow)):
             return None
@@ -363,7 +364,33 @@ def _level(resolution: Resolution, framework: Framework) -> Level | None:
         return None
 
 
+def _driver_gpus(resolution: Resolution) -> list[int]:
+    """GPUs of each node for Ray and the commands, by group; of a run of equal nodes as of one group."""
+    sizes = [(site.group.nodes, site.gpus) for site in resolution.groups]
+    left, first = [], 0
+    for nodes, gpus in sizes or [(resolution.spec.resources.nodes, resolution.gpus_per_node)]:
+        left.append(max(0, gpus - most_gpus(resolution.services, range(first, first + nodes))))
+        first += nodes
+    return left
+
+
+def _groups_with_gpus(resolution: Resolution) -> list[str]:
+    """The groups behind the first in which Ray has GPUs."""
+    behind = zip(resolution.groups[1:], _driver_gpus(resolution)[1:], strict=True)
+    return [site.group.name for site, gpus in behind if gpus]
+
+
+def _spec_for(resolution: Resolution, framework: Framework) -> JobSpec:
+    """The spec as the adapter has it: with the nodes on which its workers are."""
+    spec = resolution.spec
+    if not spec.groups or getattr(framework, "has_groups", "") != "first":
+        return spec
+    return structs.replace(spec, resources=structs.replace(spec.resources, nodes=spec.groups[0].nodes))
+
+
 def _gpus_per_node(resolution: Resolution) -> int:
+    if resolution.groups:
+        return max(site.gpus for site in resolution.groups)
     gpus = resolution.spec.resources.gpus_per_node
     if gpus is not None:
         return gpus

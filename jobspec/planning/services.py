@@ -26,7 +26,7 @@ def planned_services(spec: JobSpec, base: Path, repo_paths: Mapping[str, str]) -
             name=service.name,
             argv=settled_words(service.command, service.shell, spec, base, repo_paths),
             shell=service.shell,
-            nodes=_nodes(service, spec.resources.nodes),
+            nodes=_nodes(service, spec),
             gpus=service.gpus,
             port=service.port if isinstance(service.port, int) else 0,
             ready=_ready(service.ready),
@@ -58,10 +58,15 @@ def own_containers(resolution: Resolution, fetch: bool) -> Iterator[ServicePlan]
         yield replace(plan, container=made)
 
 
-def _nodes(service: Service, count: int) -> tuple[int, ...]:
+def _nodes(service: Service, spec: JobSpec) -> tuple[int, ...]:
     """With `nodes` the last ones: the head has the driver. Too many are a finding of the checks."""
+    count, first = spec.resources.nodes, 0
     if service.on == "all":
         return tuple(range(count))
+    for group in spec.groups:
+        if service.on == group.name:
+            return tuple(range(first, first + group.nodes))
+        first += group.nodes
     if service.nodes is None:
         return (0,)
     return tuple(range(max(0, count - service.nodes), count))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, error
@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from jobspec.spec.job import JobSpec
 
 
-def lacking(spec: JobSpec, framework: Framework) -> Iterator[Finding]:
-    """Errors for a launch mode or for pipelines that the adapter lacks (`modes`, `has_pipelines`)."""
+def lacking(spec: JobSpec, framework: Framework, with_gpus: Sequence[str] = ()) -> Iterator[Finding]:
+    """Errors for what the adapter lacks: a launch mode (`modes`), `has_pipelines`, `has_groups`.
+
+    `with_gpus` are the groups behind the first where Ray has GPUs.
+    """
     if spec.pipelines and not getattr(framework, "has_pipelines", False):
         yield error(
             "spec.pipelines",
@@ -23,6 +26,23 @@ def lacking(spec: JobSpec, framework: Framework) -> Iterator[Finding]:
             "several trainings on the same GPUs need a scheduler between them",
             "use `framework: rlix`, or write one spec for each pipeline",
             path="pipelines",
+        )
+    takes = getattr(framework, "has_groups", "")
+    if spec.groups and not takes:
+        yield error(
+            "spec.groups",
+            f"`{framework.name}` places its workers by numbers of equal nodes, and the spec names groups",
+            "nothing would keep its engines on the nodes of one group and its trainer on those of another",
+            "remove `groups` and give `resources.nodes`, or start it by `framework: command`",
+            path="groups",
+        )
+    elif takes == "first" and with_gpus:
+        yield error(
+            "spec.groups",
+            f"`{framework.name}` places its workers on any GPUs of Ray, and {one_of(with_gpus)} has some",
+            "nothing would keep its engines on the nodes of one group and its trainer on those of another",
+            "give it no GPUs, or all of them to services, or start the training by `framework: command`",
+            path=f"groups[{[group.name for group in spec.groups].index(with_gpus[0])}]",
         )
     modes: tuple[str, ...] = getattr(framework, "modes", ("ray", "srun"))
     if spec.launch.mode not in modes:

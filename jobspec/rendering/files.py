@@ -10,7 +10,7 @@ import posixpath
 import random
 import secrets
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -24,9 +24,9 @@ from jobspec.plan import CommandPlan, Plan
 from jobspec.planning.container import with_mount
 from jobspec.planning.provenance import bundle_name
 from jobspec.rendering import node_containers, service_steps, upstream_script
-from jobspec.rendering.quoting import directive, environment, own_folders
+from jobspec.rendering.quoting import Quoted, directive, environment, own_folders
 from jobspec.rendering.step_prefix import STEP_NAMES, StepPrefix, join_prefix, step_prefix
-from jobspec.rendering.steps import host_env, interpreter, step_flags
+from jobspec.rendering.steps import host_env, interpreter, one_task_each, step_flags
 from jobspec.runs.paths import STEP_SCRIPTS, array_ranges
 from jobspec.spec.interpolate import escape_data
 from jobspec.spec.yaml.dump import dump_spec
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 PACKAGE = str(Path(__file__).parents[1])
 RUN_ID_TIME = "%Y%m%d-%H%M%S"
+
+
+HETJOB = "hetjob"  # behind `#SBATCH`: what follows is about the next component
 
 
 def new_run_id(now: datetime, source: random.Random | None = None) -> str:
@@ -102,7 +105,9 @@ def _scripts(plan: Plan, resolved: Resolved, run_id: str, run_dir: str, runtime:
     slurm = plan.scheduler == "slurm"
     step_script = STEP_SCRIPTS[plan.mode] if slurm else "local.sh"
     env = host_env(plan.env if plan.mode == "upstream" else plan.container.env)
-    names = (*(name for name, _ in env), *plan.passed)
+    nodelists = component_lists(plan)
+    ordered = ("JOBSPEC_NODELIST",) if nodelists else ()
+    names = (*(name for name, _ in env), *plan.passed, *ordered)
     foreign = plan.upstream if slurm and plan.mode == "upstream" else None
     container = with_mount(plan.container, posixpath.dirname(runtime))
     name = node_containers.container_name(run_id)
@@ -115,9 +120,10 @@ def _scripts(plan: Plan, resolved: Resolved, run_id: str, run_dir: str, runtime:
         "slurm": slurm,
         "watch_exit": slurm and plan.nodes > 1,
         "nodes": plan.nodes,
+        "nodelists": nodelists,
         "hold_idle": plan.hold_idle_s is not None,
         "hold_look": hold_look_s(plan),
-        "directives": [directive(line) for line in directives(plan, run_dir)] if slurm else [],
+        "directives": [*_written(directives(plan, run_dir))] if slurm else [],
         "requeue_max": plan.slurm.requeue_max if slurm else 0,
         "expedite": slurm and plan.slurm.expedite,
         "hooks": resolved.hooks,
@@ -136,9 +142,9 @@ def _scripts(plan: Plan, resolved: Resolved, run_id: str, run_dir: str, runtime:
         "step_script": step_script,
         "env": env,
         "env_stdin": prefix.env_stdin,
-        "env_names": (*(n for n in STEP_NAMES if n != "SLURM_NODEID"), *plan.passed),
+        "env_names": (*(n for n in STEP_NAMES if n != "SLURM_NODEID"), *plan.passed, *ordered),
         "srun": (
-            *step_flags(plan, plan.nodes, plan.slurm.mpi),
+            *step_flags(plan, one_task_each(plan), plan.slurm.mpi),
             *node_containers.of_attempt(prefix.flags, name),
         ),
         "command": (
@@ -194,7 +200,7 @@ def render_array(
         "title": f"{plan.name}: {plan.framework}, {len(points)} points, run {run_id}",
         "run_dir": run_dir,
         "points": tuple(map(str, points)),
-        "directives": [directive(line) for line in directives(plan, run_dir, array=not in_turn)]
+        "directives": [*_written(directives(plan, run_dir, array=not in_turn))]
         if plan.scheduler == "slurm"
         else [],
     }
@@ -213,39 +219,50 @@ def _template(name: str, values: Mapping[str, Any]) -> str:
     return environment().get_template(f"{name}.j2").render(values)
 
 
+def _written(lines: Iterable[str]) -> Iterator[str]:
+    return (line if line == HETJOB else directive(line) for line in lines)
+
+
 def directives(plan: Plan, run_dir: str, array: bool = False) -> Iterator[str]:
     """What follows `#SBATCH`, one option each, unquoted."""
-    slurm = plan.slurm
+    slurm, first = plan.slurm, plan.only(plan.components[0])
     yield f"--job-name={plan.name}"
     folder = run_dir.replace("%", "%%")  # `%` starts a pattern in Slurm's file names
     yield f"--output={folder}/points/%a/job-%A_%a.log" if array else f"--output={folder}/job-%j.log"
     yield "--open-mode=append"
     yield f"--chdir={run_dir}"
-    yield from map(str, slurm_options(plan))
-    yield f"--nodes={plan.nodes}"
+    yield from map(str, slurm_options(first))
+    yield f"--nodes={first.nodes}"
     yield "--ntasks-per-node=1"
-    yield from map(str, resource_options(plan))
-    if slurm.requeue_max:
-        yield "--requeue=expedite" if slurm.expedite else "--requeue"
-    else:
-        yield "--no-requeue"
+    yield from map(str, resource_options(first))
+    requeue = "--requeue=expedite" if slurm.expedite else "--requeue" if slurm.requeue_max else "--no-requeue"
+    yield requeue
     if slurm.grace_s:
         yield f"--signal=B:USR1@{slurm.grace_s}"
     # Only these names come from the submitting shell. With NIL none does; SLURM_CONF passes either way.
-    yield f"--export={','.join(plan.passed) or 'NIL'}"
+    export = f"--export={','.join(plan.passed) or 'NIL'}"
+    yield export
     if slurm.array:
         yield f"--array={slurm.array}"
     yield from slurm.extra_sbatch
+    for part in plan.components[1:]:
+        yield HETJOB
+        yield from map(str, slurm_options(plan.only(part), of_job=False))
+        yield f"--nodes={part.nodes}"
+        yield "--ntasks-per-node=1"
+        yield from map(str, resource_options(plan.only(part)))
+        yield from (requeue, export, *part.slurm.extra_sbatch)
+
+
+def component_lists(plan: Plan) -> tuple[Quoted, ...]:
+    """The host lists of a heterogeneous job's components, as its batch script finds them."""
+    count = len(plan.components)
+    names = (f'"$SLURM_JOB_NODELIST_HET_GROUP_{index}"' for index in range(count))
+    return tuple(map(Quoted, names)) if plan.scheduler == "slurm" and count > 1 else ()
 
 
 def _each_node(plan: Plan) -> tuple[str, ...]:
-    return (
-        "srun",
-        f"--nodes={plan.nodes}",
-        f"--ntasks={plan.nodes}",
-        "--ntasks-per-node=1",
-        "--mpi=none",
-    )
+    return ("srun", *one_task_each(plan), "--mpi=none")
 
 
 def _command(command: CommandPlan) -> dict[str, Any]:

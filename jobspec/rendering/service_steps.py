@@ -36,6 +36,7 @@ def _values(
     return {
         "service": service.name,
         "slurm": plan.scheduler == "slurm",
+        "nodelists": (),
         "env": env,
         "env_stdin": prefix.env_stdin,
         "env_names": (*(n for n in STEP_NAMES if n != "SLURM_NODEID"), *plan.passed),
@@ -46,5 +47,7 @@ def _values(
 
 def _flags(plan: Plan, service: ServicePlan) -> tuple[str, ...]:
     """The step has all GPUs of the job under the agents' numbers; asked for some, it would get the first."""
-    flags = ("--overlap", *step_flags(plan, len(service.nodes)))
+    count = len(service.nodes)
+    where = (f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1")
+    flags = ("--overlap", *step_flags(plan, where))
     return (*flags, f"--relative={service.nodes[0]}") if service.nodes[0] else flags

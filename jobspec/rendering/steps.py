@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from jobspec.plan import ContainerPlan, Plan
 
@@ -33,11 +33,19 @@ def interpreter(plan: Plan, container: ContainerPlan) -> tuple[str, ...]:
     return (container.python,) if alone else (container.python, "-c", WAIT_FOR_AGENT)
 
 
-def step_flags(plan: Plan, nodes: int, mpi: str = "") -> tuple[str, ...]:
+def one_task_each(plan: Plan) -> tuple[str, ...]:
+    """srun's options for a task on every node; over components it takes no number of nodes."""
+    last = len(plan.components) - 1
+    nodes = (f"--het-group=0-{last}",) if last else (f"--nodes={plan.nodes}", f"--ntasks={plan.nodes}")
+    return (*nodes, "--ntasks-per-node=1")
+
+
+def step_flags(plan: Plan, where: Sequence[str], mpi: str = "") -> tuple[str, ...]:
     """A step's options. `--cpu-bind=none`: one task per node must not be pinned to one core."""
-    flags = ["--export=ALL", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
+    flags = ["--export=ALL", *where]
     flags += ["--kill-on-bad-exit=1", "--cpu-bind=none", f"--mpi={mpi or 'none'}"]
-    if plan.slurm.cpus_per_task:
+    cpus = {part.slurm.cpus_per_task for part in plan.components}
+    if len(cpus) == 1 and plan.slurm.cpus_per_task:  # one number holds for all; without it a step has all
         flags.append(f"--cpus-per-task={plan.slurm.cpus_per_task}")
     return tuple(flags)
 

@@ -16,7 +16,7 @@ from jobspec.evidence.tracker_files import TrackerFiles
 from jobspec.metrics.envelope import envelope, finite_points
 from jobspec.metrics.names import logged_name
 from jobspec.metrics.requirements import required_metric
-from jobspec.plan import CommandPlan, ContainerPlan, Plan, RepoPlan, StagePlan
+from jobspec.plan import CommandPlan, ContainerPlan, GroupPlan, Plan, RepoPlan, StagePlan
 from jobspec.report.driver_log import DriverLog, driver_log, how_it_ended
 from jobspec.report.log_excerpts import LogExcerpt, log_excerpts
 from jobspec.report.plots import Plot
@@ -75,6 +75,7 @@ class Report:
     scheduler_reason: str = ""
     nodes_planned: int = 0
     gpus_per_node: int = 0
+    groups: tuple[GroupPlan, ...] = ()
     start: float = 0.0
     end: float = 0.0
     bars: tuple[Bar, ...] = ()
@@ -139,6 +140,7 @@ def build_report(verdict: Verdict, evidence: Evidence) -> Report:
         scheduler_reason=evidence.scheduler.reason,
         nodes_planned=plan.nodes,
         gpus_per_node=plan.gpus_per_node,
+        groups=plan.groups,
         start=min(times, default=0.0),
         end=max(times, default=0.0),
         bars=bars,

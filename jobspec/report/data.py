@@ -61,6 +61,7 @@ def report_data(report: Report) -> dict[str, Any]:
 
 
 def _run(report: Report) -> dict[str, Any]:
+    groups = [{key: getattr(g, key) for key in ("name", "nodes", "gpus_per_node")} for g in report.groups]
     return {
         "id": report.run_id,
         "name": report.name,
@@ -70,6 +71,7 @@ def _run(report: Report) -> dict[str, Any]:
         "mode": report.mode,
         "nodes": report.nodes_planned,
         "gpus_per_node": report.gpus_per_node,
+        **({"groups": groups} if groups else {}),
         "start": report.start,
         "end": report.end,
         "scheduler": {"state": report.scheduler_state, "reason": report.scheduler_reason},

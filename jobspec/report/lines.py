@@ -19,6 +19,8 @@ def where(report: Report) -> str:
     each = " each" if report.nodes_planned > 1 else ""
     none = "GPUs not known" if report.foreign else "no GPU"
     gpus = f", {counted(report.gpus_per_node, 'GPU')}{each}" if report.gpus_per_node else f", {none}"
+    kinds = [f"{g.nodes} {g.name} with {counted(g.gpus_per_node, 'GPU')}" for g in report.groups]
+    gpus = f" ({', '.join(kinds)} each)" if kinds else gpus
     nodes = counted(report.nodes_planned, "node") + gpus
     parts = [
         report.framework,

@@ -29,6 +29,7 @@ from jobspec.spec.fields import (
     Word,
     doc,
 )
+from jobspec.spec.groups import Group
 from jobspec.spec.services import Service
 from jobspec.spec.slurm import RunOptions
 
@@ -615,6 +616,14 @@ class JobSpec(Base, frozen=True):
     ] = None
     coverage: Annotated[Coverage, doc("What the run has to prove.")] = Coverage()
     resources: Annotated[Resources, doc("What the scheduler is asked for.")] = Resources()
+    groups: Annotated[
+        tuple[Group, ...],
+        doc(
+            "Unequal nodes in one run, such as trainer, rollout and CPU environments; `resources.nodes` is "
+            "their sum. The first has the head, where the driver runs.",
+            [{"name": "trainer", "nodes": 2}, {"name": "envs", "gpus_per_node": 0}],
+        ),
+    ] = ()
     slurm: Annotated[RunOptions, doc("What Slurm is told about this run.")] = RunOptions()
     launch: Annotated[Launch, doc("How the run is started inside its allocation.")] = Launch()
     container: Annotated[Container, doc("The container that every process of the run lives in.")] = (

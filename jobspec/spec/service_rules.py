@@ -10,7 +10,9 @@ from jobspec.spec.broken import Broken
 from jobspec.spec.job import JobSpec
 from jobspec.spec.paths import Path
 from jobspec.spec.services import Ready, Service
+from jobspec.words import did_you_mean, one_of
 
+PLACES = ("head", "all")
 WAYS = ("tcp", "http", "log")
 SHELLS = frozenset({"bash", "dash", "ksh", "sh", "zsh"})
 # As shells write it. `${cluster:key}` is filled in later, `${oc.env:NAME}` by a program of Hydra.
@@ -18,6 +20,7 @@ _VARIABLE = re.compile(r"\$(?:\w|\{\w+(?:\}|:?[-=+?]))")
 
 
 def services(spec: JobSpec) -> Iterator[Broken]:
+    places = [*PLACES, *(group.name for group in spec.groups)]
     for index, service in enumerate(spec.services):
         at: Path = ("services", index)
         yield from _command(service, at)
@@ -25,6 +28,10 @@ def services(spec: JobSpec) -> Iterator[Broken]:
         if service.on is not None and service.nodes is not None:
             what = f"service `{service.name}` gives both `on` and `nodes`"
             yield Broken("spec.service", (*at, "on"), what, fix="remove one of the two")
+        if service.on is not None and service.on not in places:
+            what = f"service `{service.name}` runs on `{service.on}`, which is no group of this spec"
+            fix = did_you_mean(service.on, places) or f"use {one_of(places)}"
+            yield Broken("spec.service", (*at, "on"), what, fix=fix)
 
 
 def _command(service: Service, at: Path) -> Iterator[Broken]:

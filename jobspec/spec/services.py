@@ -46,8 +46,12 @@ class Service(Base, frozen=True):
     ]
     shell: Annotated[bool, doc("Run `command`'s only item as a bash script with `-eo pipefail`.")] = False
     on: Annotated[
-        Literal["head", "all"] | None,
-        doc("Where it runs: `head`, beside the driver, or `all` nodes. Default: `head`; excludes `nodes`."),
+        ServiceName | None,
+        doc(
+            "Where it runs: `head`, beside the driver, `all` nodes, or those of a group of `groups`. "
+            "Default: `head`; excludes `nodes`.",
+            "all",
+        ),
     ] = None
     nodes: Annotated[
         Nodes | None, doc("It runs on so many nodes, the last of the run's. Excludes `on`.", 2)

@@ -23,14 +23,19 @@ class Mail(Base, frozen=True):
     ] = None
 
 
-class SlurmOptions(Base, frozen=True):
-    """What a site tells Slurm for every run, and a spec for its own."""
+class Placement(Base, frozen=True):
+    """Where nodes come from, and who is charged for them."""
 
     account: Annotated[Word | None, doc("Account that is charged (`--account`).", "research")] = None
     partition: Annotated[Word | None, doc("Partition (`--partition`).", "batch")] = None
     qos: Annotated[Word | None, doc("Quality of service (`--qos`).", "normal")] = None
     reservation: Annotated[Word | None, doc("Reservation (`--reservation`).", "rl-week")] = None
     constraint: Annotated[Word | None, doc("Features of the nodes (`--constraint`).", "ib&nvme")] = None
+
+
+class SlurmOptions(Placement, frozen=True):
+    """What a site tells Slurm for every run, and a spec for its own."""
+
     exclude: Annotated[
         Word | None,
         doc("Nodes to keep away from (`--exclude`); the spec's are added to the site's.", "n7,n[12-13]"),

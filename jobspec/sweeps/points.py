@@ -239,7 +239,7 @@ def _trained(points: Sequence[Point], resolved: Sequence[Resolved]) -> Iterator[
 
 
 def _allocation(plan: Plan) -> tuple[object, ...]:
-    return (plan.nodes, plan.gpus_per_node, plan.slurm, plan.scheduler, plan.passed)
+    return (plan.nodes, plan.gpus_per_node, plan.groups, plan.slurm, plan.scheduler, plan.passed)
 
 
 def _shown(findings: Sequence[Finding]) -> tuple[Finding, ...]:

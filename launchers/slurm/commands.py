@@ -31,7 +31,10 @@ _NO_VALUE = frozenset({"", "N/A", "n/a", "None", "(null)", "Unknown", "None assi
 
 @dataclass(frozen=True)
 class JobRow:
-    """One line of squeue or sacct. `task` is the array index, None for a job that is no array."""
+    """One line of squeue or sacct. `task` is the array index, None for a job that is no array.
+
+    `part` numbers the components of a heterogeneous job: `7+1` is the second of job 7.
+    """
 
     job_id: str
     task: int | None
@@ -39,6 +42,7 @@ class JobRow:
     status: JobStatus
     user: str = ""
     submitted: str = ""  # in the cluster's local time
+    part: int = 0
 
 
 def sbatch_argv(script: str, job_name: str, workdir: str) -> list[str]:
@@ -192,7 +196,8 @@ def _rows(job: str, row: JobRow) -> Iterable[JobRow]:
         job_id, tasks = parse_job_id(job)
     except ValueError:
         return ()
-    return [replace(row, job_id=job_id, task=task) for task in tasks]
+    part = int(re.sub(r".*[+]|_.*", "", job) if "+" in job else 0)
+    return [replace(row, job_id=job_id, task=task, part=part) for task in tasks]
 
 
 def _value(text: str) -> str:
@@ -205,13 +210,29 @@ def latest(rows: Sequence[JobRow]) -> dict[tuple[str, int | None], JobStatus]:
     sacct prints the attempts in the order in which they started; one that was requeued ends in
     REQUEUED, PREEMPTED or NODE_FAIL and is followed by the next.
     """
-    grouped: dict[tuple[str, int | None], list[JobStatus]] = {}
+    grouped: dict[tuple[str, int | None], dict[int, list[JobStatus]]] = {}
     for row in rows:
-        grouped.setdefault((row.job_id, row.task), []).append(row.status)
+        parts = grouped.setdefault((row.job_id, row.task), {})
+        parts.setdefault(row.part, []).append(row.status)
     return {
-        key: replace(attempts[-1], restarts=len(attempts) - 1) if len(attempts) > 1 else attempts[0]
-        for key, attempts in grouped.items()
+        key: _whole([_last(attempts) for _, attempts in sorted(parts.items())])
+        for key, parts in grouped.items()
     }
+
+
+def _last(attempts: Sequence[JobStatus]) -> JobStatus:
+    return replace(attempts[-1], restarts=len(attempts) - 1) if len(attempts) > 1 else attempts[0]
+
+
+def _whole(parts: Sequence[JobStatus]) -> JobStatus:
+    """One status for the components of a heterogeneous job, which start and end together.
+
+    While one is not over the job is not; then the first that did not end well tells how it ended.
+    """
+    waiting = [part for part in parts if not part.state.final]
+    bad = [part for part in parts if part.state is not JobState.COMPLETED]
+    nodes = ",".join(part.nodes for part in parts if part.nodes)
+    return replace((waiting or bad or parts)[0], nodes=nodes)
 
 
 def merge(queued: JobStatus | None, accounted: JobStatus | None) -> JobStatus:

@@ -137,13 +137,29 @@ def foresee(client: Client, plan: Plan, script: str = "") -> Forecast:
     missing: list[str] = []
     tested = _ask(client, ("sbatch", "--test-only"), missing, script) if script else None
     start, nodes, refused = parse_test(tested) if tested else (0, "", "")
-    within = (f"--partition={plan.slurm.partition}",) if plan.slurm.partition else ()
+    partitions = [part.slurm.partition for part in plan.components]
+    within = (f"--partition={','.join(dict.fromkeys(partitions))}",) if all(partitions) else ()
     listed = _ask(client, ("sinfo", "-N", "-h", *within, f"--Format={NODES_FORMAT}"), missing)
-    partition = parse_nodes(listed.stdout) if listed else ()
+    seen = parse_nodes(listed.stdout, several=len(plan.components) > 1) if listed else ()
     reserved = _ask(client, ("scontrol", "show", "reservation", "--oneliner"), missing)
-    maintenance = _ahead(parse_reservations(reserved.stdout), plan, partition, now) if reserved else None
-    short = _short(plan, {node.name for node in partition})
-    return Forecast(now, start, nodes, refused, gpus_of(partition), maintenance, "".join(missing), short)
+    maintenances, shorts = [], []
+    for part in plan.components:
+        own, only = _of_partition(seen, part.slurm.partition), plan.only(part)
+        found = _ahead(parse_reservations(reserved.stdout), only, own, now) if reserved else None
+        maintenances += [found] if found else []
+        short = _short(only, {node.name for node in own})
+        shorts += [short] if short else []
+    maintenance = min(maintenances, key=lambda item: item.start, default=None)
+    gpus = gpus_of(seen)
+    return Forecast(now, start, nodes, refused, gpus, maintenance, "".join(missing), next(iter(shorts), None))
+
+
+def _of_partition(nodes: Sequence[Node], partition: str) -> tuple[Node, ...]:
+    """Those of one or several partitions by commas; of the default one, or all, where none is named."""
+    if not partition:
+        return _default(nodes)
+    names = partition.split(",")
+    return tuple(node for node in nodes if node.partition.rstrip("*") in names)
 
 
 def _short(plan: Plan, there: set[str]) -> Short | None:
@@ -184,11 +200,17 @@ def parse_test(done: Completed) -> tuple[int, str, str]:
     return 0, "", (done.complaint.strip().rpartition("\n")[2] if done.code else "")
 
 
-def parse_nodes(text: str) -> tuple[Node, ...]:
-    """The nodes of the first partition that sinfo marks as the default, else of all that it lists."""
+def parse_nodes(text: str, several: bool = False) -> tuple[Node, ...]:
+    """The nodes of the first partition that sinfo marks as the default, else of all that it lists.
+
+    `several`: of all in any case, since the parts of a run may be in several partitions.
+    """
     rows = [Node(*cells) for line in text.splitlines() if len(cells := line.split()) == 7]
-    default = [row for row in rows if row.partition.endswith("*")]
-    return tuple(default or rows)
+    return tuple(rows) if several else _default(rows)
+
+
+def _default(rows: Sequence[Node]) -> tuple[Node, ...]:
+    return tuple([row for row in rows if row.partition.endswith("*")] or rows)
 
 
 def gpus_of(nodes: Iterable[Node]) -> tuple[Gpus, ...]:

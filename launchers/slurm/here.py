@@ -104,6 +104,9 @@ class Allocation:
             what = "the run would requeue the allocation"
             fix = "render it with `launch.requeue.max_attempts: 1`"
             yield _refused(what, fix, "launch.requeue.max_attempts")
+        if len(plan.components) > 1:
+            what = "the run's groups ask for different nodes, and one allocation has equal ones"
+            yield _refused(what, "submit it, or give its groups equal nodes", "groups")
         if self.held and plan.mode == "upstream":
             what = "the framework's own script would take the containers of the held run for its own"
             yield _refused(what, "use mode `ray`, or an allocation of `salloc`", "launch.mode")

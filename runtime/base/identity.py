@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Dict, List, Mapping, Tuple
 
 from jobspec.finding import fail
-from jobspec.plan import Plan, StagePlan, data_variable
+from jobspec.plan import Plan, StagePlan, data_variable, group_variable
 from jobspec.runtime.base import hostlist
 
 OWN_VARIABLE = re.compile(r"\$\{(JOBSPEC_[A-Z_]+_DIR)\}")
@@ -62,14 +62,15 @@ def from_environment(run_dir: Path, env: Mapping[str, str]) -> Identity:
     """
     attempt = _number(env, "JOBSPEC_ATTEMPT", 1)
     if env.get("JOBSPEC_LOCAL"):  # also when somebody tries it from within an allocation
-        env = {key: value for key, value in env.items() if not key.startswith("SLURM_")}
-    count = _number(env, "SLURM_NNODES", 1)
+        env = {key: value for key, value in env.items() if not key.startswith(("SLURM_", "JOBSPEC_NODELIST"))}
     index = _number(env, "SLURM_NODEID", 0)
-    listed = env.get("SLURM_STEP_NODELIST") or env.get("SLURM_JOB_NODELIST") or ""
+    components = env.get("JOBSPEC_NODELIST", "")  # of a heterogeneous job, where Slurm's own list is sorted
+    listed = components or env.get("SLURM_STEP_NODELIST") or env.get("SLURM_JOB_NODELIST") or ""
     try:
         hosts = hostlist.expand(listed) or (_own_name(),)
     except hostlist.HostlistError as error:
         raise fail("runtime.nodelist", str(error), "the node list comes from Slurm") from error
+    count = len(hosts) if components else _number(env, "SLURM_NNODES", 1)
     if len(hosts) != count or not 0 <= index < count:
         raise fail(
             "runtime.nodelist",
@@ -208,9 +209,10 @@ def program_environment(
         JOBSPEC_ARTIFACTS_DIR=str(paths.artifacts),
         JOBSPEC_CHECKPOINT_DIR=paths.checkpoint,
         JOBSPEC_NODES=str(plan.nodes),
-        JOBSPEC_GPUS_PER_NODE=str(plan.driver_gpus),
+        JOBSPEC_GPUS_PER_NODE=str(plan.driver_gpus_of(who.index)),
         JOBSPEC_SCRATCH=str(paths.scratch),
     )
+    env.update(group_variables(plan, who))
     for item in plan.stage:
         env[stage_variable(item)] = str(paths.stage_link(item))
     if hf_home or plan.hf_home:
@@ -227,6 +229,16 @@ def program_environment(
     for key in plan.env:
         env[key] = _own_folders(env[key], env)
     return env
+
+
+def group_variables(plan: Plan, who: Identity) -> Dict[str, str]:
+    """The group of this node, and the host names of every group. Pure."""
+    if not plan.groups:
+        return {}
+    found = {"JOBSPEC_GROUP": plan.part_of(who.index).name}
+    for group in plan.groups:
+        found[group_variable(group.name)] = ",".join(who.hosts[index] for index in group.indices)
+    return found
 
 
 def recorder_variables(scratch: Path) -> Dict[str, str]:

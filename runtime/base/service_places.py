@@ -48,17 +48,17 @@ def past_proxies(places: Mapping[str, Sequence[Place]], env: Mapping[str, str]) 
     return found
 
 
-def visible_gpus(plan: Plan, env: Mapping[str, str], count: int) -> List[str]:
-    """The GPUs of the run on this node, which has `count`, as CUDA_VISIBLE_DEVICES names them."""
+def visible_gpus(plan: Plan, node: int, env: Mapping[str, str], count: int) -> List[str]:
+    """The GPUs of the run on `node`, which has `count`, as CUDA_VISIBLE_DEVICES names them."""
     listed = env.get("CUDA_VISIBLE_DEVICES")
     ids = map(str, range(count)) if listed is None else (part.strip() for part in listed.split(","))
-    return [gpu for gpu in ids if gpu][: plan.gpus_per_node]
+    return [gpu for gpu in ids if gpu][: plan.gpus_of(node)]
 
 
 def share_gpus(plan: Plan, node: int, visible: Sequence[str]) -> Dict[str, Sequence[str]]:
     """The GPUs of each service on `node`, in order behind those of Ray and the commands."""
     shares: Dict[str, Sequence[str]] = {}
-    at = plan.driver_gpus
+    at = plan.driver_gpus_of(node)
     for service in plan.services:
         if node in service.nodes:
             shares[service.name] = visible[at : at + service.gpus]

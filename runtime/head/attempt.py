@@ -122,10 +122,11 @@ class Attempt:
         self.record.log.emit("preflight", "progress", node=self.who.hosts[index], data=data)
 
     def _on_lost(self, index: int, reason: str) -> None:
-        name = self.who.hosts[index]
+        name, group = self.who.hosts[index], self.plan.part_of(index).name
+        of = f" of group `{group}`" if group else ""
         finding = error(
             "node.lost",
-            f"node `{name}` left during `{self.phase}`: {reason}",
+            f"node `{name}`{of} left during `{self.phase}`: {reason}",
             "its agent died, or the network between the nodes did",
             f"see {name}'s last log lines, and the scheduler's view of the node",
             node=name,

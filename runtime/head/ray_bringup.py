@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Set
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Set
 
 from jobspec.finding import Finding, error
 from jobspec.plan import ImportProof
@@ -45,7 +45,7 @@ class RayBringUp:
                 "deadline_s": plan.ray.join_timeout_s,
             }
             calls.append(attempt.nodes.call(index, "ray", arguments))
-        probe = self._start_probe(address, plan.ray.num_gpus)
+        probe = self._start_probe(address)
         attempt.replies("ray", calls, plan.ray.join_timeout_s)
         try:
             attempt.nodes.wait(lambda: probe.ready or bool(probe.error), end - time.monotonic(), list)
@@ -65,13 +65,16 @@ class RayBringUp:
         row = self._attempt.record.nodes[index]
         ports = RayPorts(*(int(port) for port in row["ports"][: len(RayPorts.__dataclass_fields__)]))
         temp_dir = str(self._attempt.node.paths.ray)
-        return RayStart(str(row["name"]), str(row["ip"]), address, index == 0, ports, temp_dir)
+        return RayStart(str(row["name"]), str(row["ip"]), address, index == 0, ports, temp_dir, index)
 
-    def _start_probe(self, address: str, gpus: int) -> Probe:
+    def _planned_gpus(self) -> Dict[str, int]:
+        """GPUs of each node's Ray by the node's name."""
+        return {name: self._attempt.plan.ray_gpus_of(i) for i, name in enumerate(self._attempt.who.hosts)}
+
+    def _start_probe(self, address: str) -> Probe:
         attempt = self._attempt
-        probe = Probe(
-            address, attempt.who.hosts, gpus, attempt.node.env, attempt.node.paths.logs / "ray-probe.log"
-        )
+        log = attempt.node.paths.logs / "ray-probe.log"
+        probe = Probe(address, self._planned_gpus(), attempt.node.env, log)
         self._probe = probe
 
         start = time.time()
@@ -103,10 +106,10 @@ class RayBringUp:
                     node=name,
                 )
             )
-        planned = ray.num_gpus if ray is not None else 0
+        gpus = self._planned_gpus()
         for name, resources in probe.alive.items():
-            if resources.get("GPU", 0) < planned:
-                visible = int(resources.get("GPU", 0))
+            planned, visible = gpus.get(name, 0), int(resources.get("GPU", 0))
+            if visible < planned:
                 what = f"Ray sees {visible} GPUs on node `{name}`, {planned} are planned"
                 findings.append(
                     error("ray.gpus", what, node=name, fix="check the job's GPU request on this node")
@@ -155,7 +158,7 @@ class AdoptedRay(RayBringUp):
         errors = attempt.note("ray", 0, {"findings": [finding.to_json() for finding in findings]})
         if errors:
             attempt.fail("ray", *errors)
-        probe = self._start_probe("auto", 0)
+        probe = self._start_probe("auto")
         try:
             attempt.nodes.wait(lambda: probe.ready or bool(probe.error), ADOPT_S, list)
         except DeadlineError:

@@ -141,7 +141,7 @@ class Node:
             env=self._base,
         )
         self._gpus = facts.gpus
-        findings = list(preflight.check(self.plan, facts))
+        findings = list(preflight.check(self.plan, facts, self.who.index))
         if not any(finding.is_error for finding in findings):
             findings.extend(self._prepare(facts))
         return {

@@ -22,8 +22,8 @@ MAX_CLOCK_SKEW_S = 5.0
 SPARE_BYTES = 1 << 30  # left free beside what is staged: Ray refuses to start objects above 95 %
 
 
-def check(plan: Plan, facts: Facts) -> Tuple[Finding, ...]:
-    """All findings about one node. Pure."""
+def check(plan: Plan, facts: Facts, index: int = 0) -> Tuple[Finding, ...]:
+    """All findings about node `index`. Pure."""
     findings: List[Finding] = []
     for rule in (
         _check_python,
@@ -33,9 +33,9 @@ def check(plan: Plan, facts: Facts) -> Tuple[Finding, ...]:
         _check_service_ports,
         _check_limits,
         _check_disk,
-        _check_devices,
     ):
         findings.extend(rule(plan, facts))
+    findings.extend(_check_devices(plan.gpus_of(index), facts))
     if abs(facts.clock_skew_s) > MAX_CLOCK_SKEW_S:
         findings.append(
             warning(
@@ -170,11 +170,11 @@ def _check_disk(plan: Plan, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _check_devices(plan: Plan, facts: Facts) -> Iterator[Finding]:
-    if facts.gpus < plan.gpus_per_node:
+def _check_devices(planned: int, facts: Facts) -> Iterator[Finding]:
+    if facts.gpus < planned:
         yield error(
             "preflight.gpus",
-            f"the node has {facts.gpus} GPUs, the plan needs {plan.gpus_per_node}",
+            f"the node has {facts.gpus} GPUs, the plan needs {planned}",
             "training would wait for GPUs that never come",
             "check the job's GPU request, and that the container sees /dev/nvidia*",
         )

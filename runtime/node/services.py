@@ -85,9 +85,10 @@ class Services:
 
     def keep_gpus(self, env: Mapping[str, str], count: int) -> Dict[str, str]:
         """Variables that leave the services' GPUs out of what Ray and the commands see."""
-        self._visible = visible_gpus(self._plan, env, count)
-        left = self._plan.driver_gpus
-        shared = left != self._plan.gpus_per_node
+        node = self._who.index
+        self._visible = visible_gpus(self._plan, node, env, count)
+        left = self._plan.driver_gpus_of(node)
+        shared = left != self._plan.gpus_of(node)
         return {"CUDA_VISIBLE_DEVICES": ",".join(self._visible[:left])} if shared else {}
 
     def place(self, places: Mapping[str, Any], env: Mapping[str, str]) -> Dict[str, str]:

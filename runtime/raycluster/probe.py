@@ -1,8 +1,8 @@
 """A child of the head agent: waits until Ray's nodes have joined, then imports modules on each of them.
 
 The probe imports Ray while Ray starts, and asks the GCS itself: an open GCS port is not readiness. It runs as
-`python -m jobspec.runtime.raycluster.probe` with one JSON object as argument, and prints one JSON object a
-line: `{"alive": {name: {resource: amount}}}` on every change, then `{"ready": true}` once all nodes are
+`python -m jobspec.runtime.raycluster.probe` with `[address, {name: GPUs}]` as argument, and prints one JSON
+object a line: `{"alive": {name: {resource: amount}}}` on every change, then `{"ready": true}` once all are
 there. Then it reads the modules to import as one JSON list from stdin (they are known later than Ray
 starts), and prints `{"imports": [report of probe_module, with "node"]}`. `{"error": text}` may come at any
 time. With the address `auto` the Ray of this node is somebody else's, and host names identify its nodes.
@@ -90,15 +90,15 @@ def _connect(address: str) -> None:
     _ray().init(address=address, log_to_driver=False, logging_level="ERROR", ignore_reinit_error=True, **more)
 
 
-def wait_for_nodes(read: Callable[[], Alive], names: Sequence[str], gpus: int) -> None:
-    """Return when every name is alive with its GPUs. The parent has the deadline."""
+def wait_for_nodes(read: Callable[[], Alive], gpus: Mapping[str, int]) -> None:
+    """Return when every node is alive with its GPUs. The parent has the deadline."""
     announced: Alive = {}
     while True:
         alive = read()
         if set(alive) != set(announced):
             say({"alive": alive})
             announced = alive
-        if all(name in alive and alive[name].get("GPU", 0) >= gpus for name in names):
+        if all(name in alive and alive[name].get("GPU", 0) >= count for name, count in gpus.items()):
             return
         time.sleep(POLL_S)
 
@@ -134,11 +134,11 @@ def _reader(address: str, names: Sequence[str]) -> Callable[[], Alive]:
 
 
 def main(argument: str) -> int:
-    request = json.loads(argument)
-    address, names = request["address"], request["names"]
+    address, gpus = json.loads(argument)
+    names = list(gpus)
     try:
         _ray()  # takes the time that Ray needs to start
-        wait_for_nodes(_reader(address, names), names, request["gpus"])
+        wait_for_nodes(_reader(address, names), gpus)
         say({"ready": True})
         modules = json.loads(sys.stdin.readline() or "[]")
         if modules:

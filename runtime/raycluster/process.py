@@ -61,6 +61,7 @@ class RayStart:
     is_head: bool
     ports: RayPorts
     temp_dir: str
+    index: int = 0
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> RayStart:
@@ -159,7 +160,7 @@ def start_command(plan: Plan, start: RayStart, client: bool = True) -> List[str]
         f"--node-ip-address={start.ip}",
         f"--node-name={start.node}",
         f"--temp-dir={start.temp_dir}",
-        f"--num-gpus={plan.ray.num_gpus}",
+        f"--num-gpus={plan.ray_gpus_of(start.index)}",
         f"--node-manager-port={ports.node_manager}",
         f"--object-manager-port={ports.object_manager}",
         f"--metrics-export-port={ports.metrics_export}",
@@ -169,8 +170,11 @@ def start_command(plan: Plan, start: RayStart, client: bool = True) -> List[str]
         f"--min-worker-port={worker_first}",
         f"--max-worker-port={worker_last}",
     ]
-    if plan.ray.num_cpus is not None:
-        argv.append(f"--num-cpus={plan.ray.num_cpus}")
+    part = plan.part_of(start.index)
+    if part.cpus_per_node is not None:
+        argv.append(f"--num-cpus={part.cpus_per_node}")
+    if part.name:
+        argv.append(f"--resources={json.dumps({part.resource: 1})}")
     return argv
 
 
@@ -246,17 +250,15 @@ def pick_head_port(planned: int, spare: int, local: bool) -> Tuple[int, Tuple[Fi
 class Probe:
     """The child that tells when Ray is ready (see `probe`)."""
 
-    def __init__(
-        self, address: str, names: Sequence[str], gpus: int, env: Mapping[str, str], log: Path
-    ) -> None:
-        request = {"address": address, "names": list(names), "gpus": gpus}  # `auto`: not our own Ray
-        self._names = tuple(names)
+    def __init__(self, address: str, gpus: Mapping[str, int], env: Mapping[str, str], log: Path) -> None:
+        """`gpus` of each node by its name. The address `auto`: not our own Ray."""
+        self._names = tuple(gpus)
         self._log = log
         self.alive: Dict[str, Mapping[str, float]] = {}
         self.ready = False
         self.imports: List[Mapping[str, Any]] = []
         self.error = ""
-        argv = [sys.executable, "-m", "jobspec.runtime.raycluster.probe", json.dumps(request)]
+        argv = [sys.executable, "-m", "jobspec.runtime.raycluster.probe", json.dumps([address, gpus])]
         self._errors = log.open("ab")
         self._process = subprocess.Popen(
             argv,

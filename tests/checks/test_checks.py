@@ -13,7 +13,7 @@ import pytest
 
 import jobspec.checks
 from jobspec.checks import RULES, at_submit, check, check_secrets
-from jobspec.plan import ContainerPlan, Mount, Plan, ServicePlan, SlurmPlan, UpstreamPlan
+from jobspec.plan import ContainerPlan, GroupPlan, Mount, Plan, ServicePlan, SlurmPlan, UpstreamPlan
 from jobspec.planning.resolve import resolve
 from jobspec.spec.find_site import parse_cluster
 from jobspec.spec.load import parse_spec
@@ -40,6 +40,7 @@ BARE = {"container": {"runtime": "none"}}
 MOUNT = {"source": "/a", "target": "/a"}
 COMMIT = "a" * 40
 NOT_PINNED = ("container.image-tag", "container.image-latest")
+GROUPS = [{"name": "trainer"}, {"name": "envs", "gpus_per_node": 0}]
 ODD = Mount("/a%j", "/a")
 
 
@@ -106,6 +107,11 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
         {"train": {"workers": 14}, "services": [service(on="all", gpus=2)]},
         {},
     ),
+    ("group.array", "sweep.mode", {"groups": GROUPS, "sweep": {"grid": {"container.workdir": ["/a"]}}}, {}),
+    ("group.array", "coverage.split", {"groups": GROUPS, "coverage": {"levels": [0], "split": "jobs"}}, {}),
+    ("group.nodelist", "slurm.nodelist", {"groups": GROUPS, "slurm": {"nodelist": "n1"}}, {}),
+    ("train.workers-gpus", "train.workers", {"train": {"workers": 9}, "groups": GROUPS}, {}),
+    ("service.gpus", "services[0].gpus", {"services": [service(on="envs", gpus=1)], "groups": GROUPS}, {}),
     ("service.nodes", "services[0].nodes", {"services": [service(nodes=3)]}, {}),
     ("service.no-runtime", "services[0].container", {"services": [service(container={"image": "x"})]}, BARE),
     (
@@ -359,6 +365,12 @@ def test_services_of_a_script_that_starts_ray_itself() -> None:
     services = (ServicePlan("judge", ("x",)),)
     assert "service.upstream" in plan_rules(replace(bare(services=services), mode="upstream"))
     assert "service.upstream" not in plan_rules(bare(services=services))
+
+
+def test_groups_of_a_script_that_starts_ray_itself() -> None:
+    groups = (GroupPlan("a"), GroupPlan("b", 1))
+    assert "group.upstream" in plan_rules(replace(bare(groups=groups, nodes=2), mode="upstream"))
+    assert "group.upstream" not in plan_rules(bare(groups=groups, nodes=2))
 
 
 @pytest.mark.parametrize(

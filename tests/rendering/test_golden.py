@@ -26,7 +26,8 @@ EXAMPLES = [p for p in sorted((ROOT / "examples").glob("*.yaml")) if "framework:
 SPECS = HERE / "specs"
 
 CASES = [(path, cluster) for path in EXAMPLES for cluster in ("local", "slurm-generic")]
-CASES += [(SPECS / name, "slurm-pyxis") for name in ("every-key.yaml", "upstream.yaml")]
+CASES.remove((ROOT / "examples/groups.yaml", "local"))  # it has several nodes
+CASES += [(SPECS / name, "slurm-pyxis") for name in ("every-key.yaml", "groups.yaml", "upstream.yaml")]
 CASES += [(SPECS / "all-nodes.yaml", str(path)) for path in sorted(SPECS.glob("*.cluster.yaml"))]
 WITH_CONTAINERS = [
     path for path in sorted(SPECS.glob("*.cluster.yaml")) if "runtime: none" not in path.read_text()

@@ -65,3 +65,24 @@ def test_broken_weights_end_the_run_early(lab: Lab, tmp_shared: Path) -> None:
     assert (code, report["result"]) == (1, "Fail")
     assert report["first_cause"]["class"] == "driver.aborted"
     assert "rollout_train_logprobs_abs_diff_mean)` is 2.1" in report["first_cause"]["text"]
+
+
+@pytest.mark.usefixtures("counted_gpus")
+def test_environments_are_on_nodes_of_another_partition(lab: Lab, tmp_shared: Path) -> None:
+    """A heterogeneous job: the trainer with its engines, and a service of the environments on CPU nodes."""
+    spec = spec_of(lab, tmp_shared, "smoke", 2, nodes=2)
+    del spec["resources"]["nodes"]
+    spec["groups"] = [
+        {"name": "trainer", "nodes": 2},
+        {"name": "envs", "gpus_per_node": 0, "slurm": {"partition": "low"}},
+    ]
+    serve = f'exec {lab.python} -m http.server "$PORT"'
+    spec["services"] = [{"name": "gym", "shell": True, "command": [serve], "on": "envs"}]
+    made, report = lab.passed(lab.write_spec("skyrl-groups", spec))
+    assert report["deliverables"]["Service gym"]["reason"].startswith("ready on n3 after")
+    assert report["run"]["groups"] == [
+        {"name": "trainer", "nodes": 2, "gpus_per_node": 2},
+        {"name": "envs", "nodes": 1, "gpus_per_node": 0},
+    ]
+    script = (Path(made["run_dir"]) / "job.sbatch").read_text()
+    assert script.count("#SBATCH hetjob\n") == 1

@@ -123,7 +123,7 @@ INVALID: list[tuple[str, str, str, str]] = [
     (SERVICE + "name: a, command: [a, 'p=$${PORT:-8000}']}]", "spec.service", "services[0].command[1]", "no shell"),
     (SERVICE + "name: a, command: [bashful, 'p=$${PORT}']}]", "spec.service", "services[0].command[1]", "no shell"),
     (SERVICE + "name: a, command: [a], on: all, nodes: 2}]", "spec.service", "services[0].on", "both `on` and `nodes`"),
-    (SERVICE + "name: a, command: [a], on: haed}]", "spec.choice", "services[0].on", "write `head`"),
+    (SERVICE + "name: a, command: [a], on: haed}]", "spec.service", "services[0].on", "did you mean `head`"),
     (SERVICE + "name: a, command: [a], port: 80}]", "spec.range", "services[0].port", "1024 or more"),
     (SERVICE + "name: a, command: [a], port: atuo}]", "spec.choice", "services[0].port", "write `auto`"),
     (SERVICE + "name: a, command: [a], ready: {tcp: true, log: x}}]", "spec.service", "services[0].ready.log", "remove the others"),

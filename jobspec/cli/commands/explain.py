@@ -91,7 +91,16 @@ def _planned(plan: Plan | None) -> dict[str, Any]:
         "checkpoint.dir": plan.checkpoint_dir or None,
         "cluster": plan.cluster,
         **_slurm(plan.slurm),
+        **_groups(plan),
     }
+
+
+def _groups(plan: Plan) -> dict[str, Any]:
+    found: dict[str, Any] = {"resources.nodes": plan.nodes} if plan.groups else {}
+    for index, group in enumerate(plan.groups):
+        found[f"groups[{index}].gpus_per_node"] = group.gpus_per_node
+        found[f"groups[{index}].cpus_per_node"] = group.cpus_per_node
+    return found
 
 
 def _slurm(slurm: SlurmPlan) -> dict[str, Any]:

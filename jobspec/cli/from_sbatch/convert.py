@@ -10,7 +10,7 @@ from jobspec.cli.from_sbatch.bash import CLOSE, OPEN, comma_split, is_keyword
 from jobspec.cli.from_sbatch.dangers import look_for
 from jobspec.cli.from_sbatch.driver import MARKED, SHELL_NAME, add_command
 from jobspec.cli.from_sbatch.notes import Note, Notes, is_secret, plain_secrets
-from jobspec.cli.from_sbatch.options import Draft, apply, directives, put, read_options
+from jobspec.cli.from_sbatch.options import Draft, apply, directives, further_component, put, read_options
 from jobspec.cli.from_sbatch.steps import CONTAINERS, Script, Step, runtime_env
 from jobspec.finding import fail
 from jobspec.spec.interpolate import escape
@@ -74,6 +74,8 @@ def _converted(text: str, name: str) -> Imported:
     apply(options, spec, site, notes)
     if "time" not in {option.name for option, _ in options}:
         notes.add("told", "there is no time limit: give `resources.time`")
+    if (further := further_component(text)) is not None:
+        notes.add("listed", "`#SBATCH hetjob`: the nodes behind it; write both kinds as `groups`", further)
     if not options:
         notes.add("told", "the script has no directives: nodes, GPUs and time are to be given")
     uses_ray = any(one.is_ray_start for one in script.steps) or bool(step.submitted) or "ray.sub" in text

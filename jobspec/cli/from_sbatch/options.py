@@ -68,10 +68,20 @@ def read_options(words: list[str]) -> tuple[list[Option], list[str]]:
     return options, words[at:]
 
 
+HETJOB = re.compile(r"#SBATCH\s+(het|pack)job\b")
+
+
+def further_component(text: str) -> int | None:
+    """The line at which the second component of a heterogeneous job begins."""
+    return next((number for number, line in enumerate(text.splitlines(), 1) if HETJOB.match(line)), None)
+
+
 def directives(text: str) -> list[tuple[Option, int]]:
-    """The `#SBATCH` lines in front of the first command, as Slurm reads them."""
+    """The `#SBATCH` lines in front of the first command, as Slurm reads them, of the first component."""
     found: list[tuple[Option, int]] = []
     for number, line in enumerate(text.splitlines(), 1):
+        if HETJOB.match(line):
+            break
         if line.startswith("#SBATCH"):
             try:
                 words = shlex.split(line[7:], comments=True)

@@ -69,6 +69,7 @@ class SkyRlFramework:
     signs = ("skyrl_train", "skyrl_entrypoint", "skyrl/train", "reward/avg_raw_reward", "policy/final_loss")
     levels = LEVELS
     modes = ("ray",)
+    has_groups = "first"
 
     def validate(self, context: Context) -> Iterable[Finding]:
         from jobspec.frameworks.skyrl.rules import check

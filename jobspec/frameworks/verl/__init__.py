@@ -54,6 +54,7 @@ class VerlFramework:
     signs = ("actor_rollout_ref", "verl/trainer", "verl.trainer", "critic/rewards/mean", "critic/score/mean")
     levels = LEVELS
     modes = ("ray", "srun")
+    has_groups = "first"
     guide = (
         "Bridge-side checks",
         "Local Bridge import in verl",

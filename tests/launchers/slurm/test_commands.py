@@ -81,6 +81,32 @@ def test_requeued_job_counts_its_restarts() -> None:
     assert (found["11", None].state, found["11", None].restarts) == (JobState.COMPLETED, 1)
 
 
+# As Slurm 22.05 told of a heterogeneous job that lost a node and was started again.
+SACCT_COMPONENTS = """\
+19+0|NODE_FAIL|0:0|n4|2026-11-30T03:53:07|root|2026-11-30T03:53:06|het
+19+1|NODE_FAIL|0:0|n[1-2]|2026-11-30T03:53:07|root|2026-11-30T03:53:06|het
+19+1|{second}|5:0|n[1-2]|2026-11-30T03:54:07|root|2026-11-30T03:53:06|het
+19+0|{first}|0:0|n4|2026-11-30T03:54:07|root|2026-11-30T03:53:06|het
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "whole"),
+    [
+        ("COMPLETED", "COMPLETED", JobState.COMPLETED),
+        ("COMPLETED", "FAILED", JobState.FAILED),
+        ("NODE_FAIL", "COMPLETING", JobState.COMPLETING),
+        ("RUNNING", "COMPLETED", JobState.RUNNING),
+    ],
+)
+def test_components_of_a_job_are_one_job(first: str, second: str, whole: JobState) -> None:
+    text = SACCT_COMPONENTS.format(first=first, second=second)
+    found = commands.latest(commands.parse_sacct(text))
+    assert set(found) == {("19", None)}
+    status = found["19", None]
+    assert (status.state, status.nodes, status.restarts) == (whole, "n4,n[1-2]", 1)
+
+
 @pytest.mark.parametrize("state", [state for state in JobState if state is not JobState.MISSING])
 def test_every_state_is_read_back(state: JobState) -> None:
     assert commands.parse_state(state.value) is state

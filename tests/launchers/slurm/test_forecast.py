@@ -10,7 +10,7 @@ import pytest
 from jobspec.launchers.access.here import LocalClient
 from jobspec.launchers.slurm import forecast as told
 from jobspec.launchers.slurm.forecast import Gpus, Maintenance
-from jobspec.plan import Plan, SlurmPlan
+from jobspec.plan import GroupPlan, Plan, SlurmPlan
 
 NODES = """\
 n1 idle gpu:h200:8(S:0-1,3) gpu:h200:0(IDX:N/A) n/a 1-00:00:00 batch*
@@ -133,6 +133,18 @@ def test_too_few_nodes_beside_the_excluded_ones_are_told(
     assert item.why == "excluded are `n1`, `n2`, `n3`"
     assert ("`jobspec nodes remove n3 --cluster lab`" in item.fix) == bool(listed)
     assert ("`slurm.exclude`" in item.fix) != bool(listed)
+
+
+def test_each_component_needs_the_nodes_of_its_own_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Programs(tmp_path, sinfo=f"cat <<'END'\n{NODES}END", scontrol="").client(monkeypatch)
+    batch = GroupPlan("trainer", 0, 4, slurm=SlurmPlan(partition="batch", exclude="n9"))
+    other = GroupPlan("envs", 4, 1, slurm=SlurmPlan(partition="other", exclude="n9"))
+    plan = replace(PLAN, nodes=5, groups=(batch, other), slurm=batch.slurm)
+    found = told.foresee(client, plan)
+    assert found.short == told.Short(1, 1, 0, ("n9",), (), "lab")
+    assert [gpus.type for gpus in found.gpus] == ["", "a100", "b300", "h200"]
 
 
 def test_a_refusal_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

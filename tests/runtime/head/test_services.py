@@ -473,7 +473,7 @@ def test_gpus_are_split_between_driver_and_services() -> None:
     """Two GPUs on the first node, three on the second: the driver has five on each."""
     gym = ServicePlan("gym", ("g",), nodes=(1,), gpus=1)
     plan = gpu_plan(ServicePlan("judge", ("j",), nodes=(0, 1), gpus=2), gym)
-    visible = visible_gpus(plan, {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7"}, 8)
+    visible = visible_gpus(plan, 0, {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7"}, 8)
     assert (plan.driver_gpus, plan.service_gpus(0), plan.service_gpus(1)) == (5, 2, 3)
     assert share_gpus(plan, 0, visible) == {"judge": ["5", "6"]}
     assert share_gpus(plan, 1, visible) == {"judge": ["5", "6"], "gym": ["7"]}
@@ -484,7 +484,7 @@ def test_gpus_are_split_between_driver_and_services() -> None:
     [({}, ["0", "1"]), ({"CUDA_VISIBLE_DEVICES": "GPU-a, GPU-b,GPU-c"}, ["GPU-a", "GPU-b"])],
 )
 def test_gpus_are_those_that_the_run_asked_for(env: dict[str, str], visible: list[str]) -> None:
-    assert visible_gpus(gpu_plan(gpus=2), env, 4) == visible
+    assert visible_gpus(gpu_plan(gpus=2), 0, env, 4) == visible
 
 
 def test_driver_sees_what_services_leave(tmp_path: Path) -> None:

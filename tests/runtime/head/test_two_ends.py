@@ -186,7 +186,7 @@ def test_probe_whose_environment_prints_json_is_heard(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("print(1, flush=True)\n")
     (tmp_path / "ray.py").write_text("raise ImportError('no such symbol')\n")
     path = os.pathsep.join([str(tmp_path), *(part for part in sys.path if part)])
-    probe = Probe("127.0.0.1:1", ["a"], 0, {"PYTHONPATH": path}, tmp_path / "log")
+    probe = Probe("127.0.0.1:1", {"a": 0}, {"PYTHONPATH": path}, tmp_path / "log")
     probe.read(lambda: None)
     assert probe.error == "ImportError: no such symbol"
 
