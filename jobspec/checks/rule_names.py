@@ -82,7 +82,9 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "reference resume reward sleep-level steps train-shared value variant verify versions"
         ),
         "secrets": _names("unset"),
-        "service": _names("gpus idle-gpus no-gpus-left no-runtime nodes port upstream visible-devices"),
+        "service": _names(
+            "components gpus idle-gpus no-gpus-left no-runtime nodes port upstream visible-devices"
+        ),
         "skyrl": _names(
             "algorithm batch chat-template checkout checkpoint-dir checkpoint-home checkpoint-size "
             "colocated context-parallel data entrypoint executor expandable-segments flash-attention float32 "

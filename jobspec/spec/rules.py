@@ -255,11 +255,12 @@ def containers(spec: JobSpec) -> Iterator[tuple[Path, Container]]:
 
 
 def groups(spec: JobSpec) -> Iterator[Broken]:
-    for index, group in enumerate(spec.groups):
-        if group.name in PLACES:
-            what = f"a group cannot be called `{group.name}`"
-            why = "`on` of a service has another meaning for it"
-            yield Broken("spec.group", ("groups", index, "name"), what, why, "choose another name")
+    why = "`on` of a service has another meaning for it"
+    for index, name in (
+        (index, group.name) for index, group in enumerate(spec.groups) if group.name in PLACES
+    ):
+        what = f"a group cannot be called `{name}`"
+        yield Broken("spec.group", ("groups", index, "name"), what, why, "choose another name")
 
 
 def mounts(spec: JobSpec) -> Iterator[Broken]:

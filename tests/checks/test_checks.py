@@ -115,6 +115,12 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("service.nodes", "services[0].nodes", {"services": [service(nodes=3)]}, {}),
     ("service.no-runtime", "services[0].container", {"services": [service(container={"image": "x"})]}, BARE),
     (
+        "service.components",
+        "services[0].container",
+        {"services": [service(container={"image": "x"})], "groups": GROUPS},
+        {},
+    ),
+    (
         "container.image-missing",
         "services[0].container",
         {"services": [service(container={"python": "x"})]},
