@@ -18,7 +18,7 @@ from jobspec.spec.job import JobSpec
 from jobspec.spec.paths import Path, format_path, leaves, parse_path
 from jobspec.spec.sbatch import bad_options, read_dependency
 from jobspec.spec.schema import first_unknown, root_shape
-from jobspec.spec.service_rules import PLACES, services
+from jobspec.spec.service_rules import groups, services
 from jobspec.words import did_you_mean, nearest, one_of
 
 # Hugging Face's own limits on a repository name: `name` or `owner/name` of word characters, `-` and `.`.
@@ -252,15 +252,6 @@ def containers(spec: JobSpec) -> Iterator[tuple[Path, Container]]:
     for index, service in enumerate(spec.services):
         if service.container is not None:
             yield ("services", index, "container"), service.container
-
-
-def groups(spec: JobSpec) -> Iterator[Broken]:
-    why = "`on` of a service has another meaning for it"
-    for index, name in (
-        (index, group.name) for index, group in enumerate(spec.groups) if group.name in PLACES
-    ):
-        what = f"a group cannot be called `{name}`"
-        yield Broken("spec.group", ("groups", index, "name"), what, why, "choose another name")
 
 
 def mounts(spec: JobSpec) -> Iterator[Broken]:

@@ -1,4 +1,4 @@
-"""Rules over `services`: their commands, and how they show that they are ready."""
+"""Rules over `services` and their groups: names, commands, and how a service shows that it is ready."""
 
 from __future__ import annotations
 
@@ -32,6 +32,14 @@ def services(spec: JobSpec) -> Iterator[Broken]:
             what = f"service `{service.name}` runs on `{service.on}`, which is no group of this spec"
             fix = did_you_mean(service.on, places) or f"use {one_of(places)}"
             yield Broken("spec.service", (*at, "on"), what, fix=fix)
+
+
+def groups(spec: JobSpec) -> Iterator[Broken]:
+    for index, group in enumerate(spec.groups):
+        if group.name in PLACES:
+            what = f"a group cannot be called `{group.name}`"
+            why = "`on` of a service has another meaning for it"
+            yield Broken("spec.group", ("groups", index, "name"), what, why, "choose another name")
 
 
 def _command(service: Service, at: Path) -> Iterator[Broken]:
