@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from jobspec.finding import Finding, warning
@@ -20,12 +20,15 @@ Series = Mapping[int, float]
 def several_runs(tables: Iterable[Table]) -> tuple[Finding, ...]:
     """A warning for the first metric that two files hold with other values at the same steps.
 
-    A resumed run repeats a few steps, so most steps of the shorter file must be in both.
+    A resumed run repeats a few steps, so most steps of the shorter file must be in both. Steps that are
+    inferred prove nothing: a resumed process may be counted from 1 on.
     """
     found: dict[str, dict[str, dict[int, float]]] = {}
     for table in tables:
         for row in table:
-            if row.step is not None and plain_name(row.metric) in KNOWN:
+            if row.step is None or row.source in table.inferred:
+                continue
+            if plain_name(row.metric) in KNOWN:
                 found.setdefault(plain_name(row.metric), {}).setdefault(row.source, {})[row.step] = row.value
     return tuple(_warnings(found))[:1]
 
@@ -44,11 +47,22 @@ def _warnings(found: Mapping[str, Mapping[str, Series]]) -> Iterator[Finding]:
 
 
 def differ(one: Series, other: Series) -> bool:
-    """Whether both hold the same steps, and mostly other values."""
+    """Whether both hold the same steps, and mostly other values.
+
+    Steps of a console's lines may be counted one too low: the same values in the same order, from the first
+    on or up to the last, are of the same run.
+    """
     common = one.keys() & other.keys()
     if len(common) < MIN_COMMON or 2 * len(common) <= min(len(one), len(other)):
         return False
-    return 2 * sum(not _alike(one[step], other[step]) for step in common) > len(common)
+    short, long = sorted(([of[step] for step in sorted(of)] for of in (one, other)), key=len)
+    pairs = ([(one[step], other[step]) for step in common], zip(short, long, strict=False),
+             zip(reversed(short), reversed(long), strict=False))  # fmt: skip
+    return all(_mostly_other(list(values)) for values in pairs)
+
+
+def _mostly_other(pairs: Sequence[tuple[float, float]]) -> bool:
+    return 2 * sum(not _alike(*pair) for pair in pairs) > len(pairs)
 
 
 def _alike(one: float, other: float) -> bool:

@@ -28,3 +28,12 @@ def test_same_values_are_no_other_run_though_they_are_no_numbers(
     one: list[float], other: list[float], unlike: bool
 ) -> None:
     assert differ(dict(enumerate(one)), dict(enumerate(other))) is unlike
+
+
+def test_steps_that_are_counted_otherwise_make_no_other_run() -> None:
+    """A console's bar stands one step behind; a log holds the last part of what a file holds."""
+    values = {2 * step: 1.0 / (step + 1) for step in range(20)}
+    behind = {max(0, step - 2): value for step, value in values.items() if step}
+    assert not differ(values, behind)
+    assert not differ(values, {step - 10: value for step, value in values.items() if step >= 10})
+    assert differ(values, {step: 2 * value for step, value in values.items()})
