@@ -10,12 +10,14 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jobspec.plan import CommandPlan, Plan, ReadyPlan, ServicePlan, StallPlan
+from jobspec.plan import CommandPlan, GroupPlan, Plan, ReadyPlan, ServicePlan, StallPlan
+from jobspec.runtime.base.identity import Identity
 from jobspec.runtime.base.service_places import Place, past_proxies, share_gpus, variables, visible_gpus
 from jobspec.runtime.node.services import Services
 from tests.kits.agent_lab import RAY, Run, running, shell
@@ -490,10 +492,17 @@ def test_gpus_are_those_that_the_run_asked_for(env: dict[str, str], visible: lis
 def test_driver_sees_what_services_leave(tmp_path: Path) -> None:
     plan = gpu_plan(ServicePlan("judge", ("j",), gpus=2))
 
-    def kept(plan: Plan) -> dict[str, str]:
-        return Services(plan, None, tmp_path, None, print).keep_gpus({}, 8)  # type: ignore[arg-type]
+    def kept(plan: Plan, node: int = 0) -> dict[str, str]:
+        who = Identity(tmp_path, 1, node, ("n1", "n2"), "t")
+        return Services(plan, who, tmp_path, None, print).keep_gpus({}, 8)  # type: ignore[arg-type]
 
     assert kept(plan) == {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5"}
+    groups = (GroupPlan("trainer", 0, 1, 8), GroupPlan("judges", 1, 1, 4))
+    apart = replace(
+        plan, nodes=2, groups=groups, services=(ServicePlan("judge", ("j",), nodes=(1,), gpus=4),)
+    )
+    assert kept(apart) == {}
+    assert kept(apart, 1) == {"CUDA_VISIBLE_DEVICES": ""}
     assert kept(gpu_plan(ServicePlan("judge", ("j",)))) == {}  # nobody takes one: what Slurm set stays
 
 
