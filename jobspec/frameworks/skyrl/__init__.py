@@ -36,7 +36,7 @@ LEVELS = (
         "checkpoint",
         1,
         "SkyRL saved a complete checkpoint, and a new process loaded it and trained on",
-        (NO_LEARNING, "the resume had the same sizes of parallelism"),
+        (NO_LEARNING, "a resume with other sizes of parallelism"),
         needs=NEEDS,
     ),
     Level(

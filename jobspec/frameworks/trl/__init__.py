@@ -39,7 +39,7 @@ LEVELS = (
         "checkpoint",
         1,
         "a checkpoint is complete, and a new process continued from it with optimizer and random state",
-        (*NOT_PROVED, "nothing is proved about learning", "the resume had the same number of workers"),
+        (*NOT_PROVED, "nothing is proved about learning", "a resume with another number of workers"),
     ),
     Level(
         "learning",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jobspec.frameworks.shared.metric_deliverables import (
@@ -31,13 +32,23 @@ PARTS = {
 
 def judge(evidence: Evidence) -> Iterator[Deliverable]:
     """`Training` always; `Checkpoint`, `Resume` and `Learning` where the plan expects them."""
-    yield training_deliverable(evidence, "reward")
+    yield _training(evidence)
     if evidence.plan.expect.checkpoint:
         yield judge_checkpoint(evidence)
     if evidence.plan.expect.resume:
         yield judge_resume(evidence)
     if evidence.plan.expect.learning is not None:
         yield learning_deliverable(evidence)
+
+
+def _training(evidence: Evidence) -> Deliverable:
+    """By `reward`. Who asks of files that another metric was learnt may have an SFT or DPO run: by `loss`."""
+    learning, metrics = evidence.plan.expect.learning, evidence.metrics
+    asked = evidence.foreign and learning is not None and bool(metrics.series(learning.metric))
+    if not asked or metrics.series("reward") or not metrics.series("loss"):
+        return training_deliverable(evidence, "reward")
+    found = training_deliverable(evidence, "loss")
+    return replace(found, reason=f"{found.reason}; no `reward` is logged: no completion is shown to be rated")
 
 
 def judge_checkpoint(evidence: Evidence) -> Deliverable:

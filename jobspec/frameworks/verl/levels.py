@@ -195,7 +195,7 @@ LEVELS = (
         "verl saved the Bridge-built model, and a new process loaded model and optimizer and trained on",
         f"1 GPU; {INPUTS}; shared storage for checkpoints",
         NO_LEARNING,
-        "the resume had the same number of GPUs and the same sizes",
+        "a resume with another number of GPUs or other sizes",
     ),
     _level(
         "parallel",
