@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import re
@@ -19,6 +20,11 @@ WANTED = (
     "owner has died",
     "INTENDED",
 )
+NO_NODE_YET = 2  # PENDING_NODE_ASSIGNMENT of src/ray/protobuf/common.proto
+SHOWN = 4
+Amounts = Mapping[str, float]
+Demand = Tuple[Amounts, int]
+Named = Tuple[str, Amounts]
 WAITING_ACTOR = ("PENDING_CREATION", "DEPENDENCIES_UNREADY", "RESTARTING")
 
 
@@ -26,12 +32,23 @@ def told(
     actors: Mapping[str, Mapping[str, Any]],
     groups: Mapping[str, Mapping[str, Any]],
     resources: Mapping[str, Mapping[str, float]],
-    tasks: Sequence[Tuple[Mapping[str, float], int]] = (),
+    tasks: Sequence[Demand] = (),
+    free: Sequence[Amounts] = (),
+    names: Sequence[Named] = (),
+    held: Sequence[Named] = (),
 ) -> Dict[str, Any]:
     """What waits and what is dead, as sentences; and the most that a node has.
 
-    `tasks` are amounts that tasks ask for, and how many do. What a node could hold only waits for its turn.
+    `tasks` are amounts that tasks ask for, and how many do. What a node could hold is queued where none has
+    that `free` now; it only waits for its turn, unless those who have it `held` do nothing. `names` are those
+    of tasks that wait, with what each asks for.
     """
+    nodes = list(resources.values())
+    queued = [
+        f"{_task(bundle, count, names)}{_holders(bundle, held)}"
+        for bundle, count in tasks
+        if free and _fits(bundle, nodes) and not _fits(bundle, free)
+    ]
     most = {
         name: max(row.get(name, 0.0) for row in resources.values())
         for row in resources.values()
@@ -50,11 +67,9 @@ def told(
     # Actors of a group that is not there wait for the group.
     pending += [f"an actor `{_name(actor)}` ({actor['State']})" for actor in waiting]
     pending += [
-        f"{count} task{'s' if count > 1 else ''} of {_amounts(bundle)} (no node can hold it)"
+        f"{_task(bundle, count, names)} (no node can hold it)"
         for bundle, count in tasks
-        if not any(
-            all(row.get(name, 0.0) >= amount for name, amount in bundle.items()) for row in resources.values()
-        )
+        if not _fits(bundle, nodes)
     ]
     dead = [
         f"`{_name(actor)}` (pid {actor.get('Pid')}): {_cause(str(actor.get('DeathCause')))}"
@@ -64,9 +79,33 @@ def told(
     have = ", ".join(f"{most[name]:g} {name}" for name in ("CPU", "GPU") if name in most)
     return {
         "pending": pending[:20],
+        "queued": queued[:20],
         "dead": dead[:20],
         "have": f"a node has at most {have}; {len(resources)} node(s)" if have else "",
     }
+
+
+def _fits(bundle: Amounts, rows: Sequence[Amounts]) -> bool:
+    return any(all(row.get(name, 0.0) >= amount for name, amount in bundle.items()) for row in rows)
+
+
+def _task(bundle: Amounts, count: int, names: Sequence[Named]) -> str:
+    """`2 tasks `score` of {CPU: 1}`; with the names that are known."""
+    known = sorted({name for name, asked in names if dict(asked) == dict(bundle)})[:SHOWN]
+    called = f" {', '.join(f'`{name}`' for name in known)}" if known else ""
+    return f"{count} task{'s' if count > 1 else ''}{called} of {_amounts(bundle)}"
+
+
+def _holders(bundle: Amounts, held: Sequence[Named]) -> str:
+    """The actors that hold something of what is asked for, those with the most first."""
+    found = [
+        (name, {key: have[key] for key in bundle if have.get(key)})
+        for name, have in held
+        if any(have.get(key) for key in bundle)
+    ]
+    found.sort(key=lambda row: -max(row[1].values()))
+    said = ", ".join(f"`{name}` {_amounts(have)}" for name, have in found[:SHOWN])
+    return f" (actors hold: {said})" if said else ""
 
 
 def _cause(text: str) -> str:
@@ -83,14 +122,38 @@ def _name(actor: Mapping[str, Any]) -> str:
     return str(actor.get("ActorClassName") or actor.get("Name") or actor.get("ActorID"))
 
 
-def _tasks(address: str) -> List[Tuple[Mapping[str, float], int]]:
-    """What the tasks and actors that wait ask for; the autoscaler's view, which Ray 2.9 and later have."""
+def _tasks(address: str) -> Tuple[List[Demand], List[Amounts]]:
+    """What the tasks and actors that wait ask for, and what each node has free; the autoscaler's view, which
+    Ray 2.9 and later have."""
     try:
         sdk = importlib.import_module("ray.autoscaler.v2.sdk")
-        demands = sdk.get_cluster_status(address).resource_demands.ray_task_actor_demand
-        return [(row.bundle, row.count) for demand in demands for row in demand.bundles_by_count]
+        status = sdk.get_cluster_status(address)
+        demands = status.resource_demands.ray_task_actor_demand
+        tasks: List[Demand] = [
+            (row.bundle, row.count) for demand in demands for row in demand.bundles_by_count
+        ]
+        nodes = [*status.active_nodes, *status.idle_nodes]
+        free: List[Amounts] = [
+            {use.resource_name: use.total - use.used for use in node.resource_usage.usage} for node in nodes
+        ]
+        return tasks, free
     except Exception:  # noqa: BLE001 - an older Ray: the rest is told all the same
-        return []
+        return [], []
+
+
+def _named(accessor: Any) -> Tuple[List[Named], List[Named]]:
+    """Tasks that no node has yet, with what they ask for, and actors that live, with what they hold."""
+    tables = importlib.import_module("ray.core.generated.gcs_pb2")
+    actors = [tables.ActorTableData.FromString(row) for row in accessor.get_actor_table(None, "ALIVE")]
+    tasks = [tables.TaskEvents.FromString(row) for row in accessor.get_task_events()]
+    return (
+        [
+            (task.task_info.name, dict(task.task_info.required_resources))
+            for task in tasks
+            if max(task.state_updates.state_ts_ns, default=0) == NO_NODE_YET
+        ],
+        [(actor.class_name, dict(actor.required_resources)) for actor in actors],
+    )
 
 
 def main(address: str) -> int:
@@ -105,7 +168,14 @@ def main(address: str) -> int:
     nodes = {row["NodeID"]: row["Resources"] for row in state.nodes() if row["Alive"]}
     actors = state.actors()
     groups = state.state.placement_group_table()
-    sys.stdout.write(json.dumps(told(actors, groups, nodes, _tasks(address)), default=str) + "\n")
+    tasks, free = _tasks(address)
+    names: List[Named] = []
+    held: List[Named] = []
+    if tasks:
+        with contextlib.suppress(Exception):  # not documented: without it the names are missing
+            names, held = _named(state.state._connect_and_get_accessor())
+    found = told(actors, groups, nodes, tasks, free, names, held)
+    sys.stdout.write(json.dumps(found, default=str) + "\n")
     return 0
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any, List, Optional, Sequence, Set, Tuple
 
 from jobspec.runtime.stalls import waits
-from jobspec.runtime.stalls.chains import ON_HOLDERS, behind, held_by, other_end
+from jobspec.runtime.stalls.chains import ON_HOLDERS, behind, builders, held_by, other_end
 from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, at, does, moved
-from jobspec.runtime.stalls.phrases import DOES, phrase
+from jobspec.runtime.stalls.phrases import DOES, SPECIAL, phrase
 from jobspec.runtime.stalls.stacks import Frame, Process, Thread
 from jobspec.runtime.stalls.waits import Wait
 
@@ -48,7 +48,7 @@ def blame(kind: str, members: Sequence[Process], view: Optional[View]) -> Explan
     _, fix, blocked = phrase(wait)
     moves = busy and wait.kind not in (waits.STOPPED, waits.BUSY)
     doing = "moves: it is late, or works without end" if moves else does(group)
-    on = f" on {wait.op}" if wait.op and wait.kind in _ON and wait.op != waits.STORE else ""
+    on = f" on {wait.op}" if wait.op and wait.kind in _ON and (wait.kind, wait.op) not in SPECIAL else ""
     what = f"{group.names} {doing}{on}{at(wait)}{more}"
     why = "" if wait.sure else "inferred from its stack: no frame says what it waits for"
     told = wait.kind if wait.kind != waits.OTHER else kind
@@ -69,10 +69,13 @@ def _far(process: Process, view: View) -> str:
         return "; the other end is the process itself"
     if far is not None:
         there = Cohort(waits.of(far), (far,))
-        who = _FAR.get(waits.of(process).kind, "the other end is")
+        mine = waits.of(process)
+        who = "such a file is open in" if mine.op == waits.BATON else _FAR.get(mine.kind, "the other end is")
         told = f"; {who} {far.name}, which {does(there)}{at(there.wait)}"
         back = other_end(far, view) is process
         return f"{told}: each waits for the other" if back else told
+    if waits.of(process).op == waits.BATON and not builders(process, view.last):
+        return "; no process that was seen has such a file open"
     rows = held_by(process) if waits.of(process).kind in ON_HOLDERS else None
     if rows is None:
         return ""

@@ -33,6 +33,9 @@ def other_end(process: Process, view: View) -> Optional[Process]:
         others = [one for one in view.last if one.threads and one is not process]
         alone = _peer(process, others) is None and wait.op != waits.STORE and _socket(process) is not None
         return _peer(process, [process] if alone else others)
+    if wait.op == waits.BATON:
+        found = builders(process, view.last)
+        return found[0] if len(found) == 1 else None
     if wait.kind not in ON_HOLDERS:
         return None
     pids = {row[0] for row in held_by(process) or ()}
@@ -40,9 +43,17 @@ def other_end(process: Process, view: View) -> Optional[Process]:
     return ends[0] if len(ends) == len(pids) == 1 and ends[0].threads else None
 
 
+def builders(process: Process, others: Sequence[Process]) -> List[Process]:
+    """Those that have a lock file of a build open; of its own node, if any there has: caches are shared."""
+    found = [one for one in others if one.threads and one is not process and one.facts.get("batons")]
+    return [one for one in found if one.node == process.node] or found
+
+
 def held_by(process: Process) -> Optional[List[List[Any]]]:
     """(pid, command, call) of those that could end the wait, by the kernel; None where it does not tell."""
     wait = waits.of(process)
+    if wait.op == waits.BATON:  # no lock of the kernel's
+        return None
     known = process.facts.get("behind", {})
     inner = wait.kind in (waits.JOIN, waits.FUTURE)  # then it is for one of its threads that it waits
     threads = [one for one in process.threads if one is wait.thread or (inner and waits.own_frame(one))]
@@ -78,10 +89,16 @@ def _waits_for(process: Process, able: Sequence[Process]) -> Optional[Process]:
     if kind in (waits.NETWORK, waits.LOOP):
         return _peer(process, others)
     near = [one for one in others if one.node == process.node]
+    op = waits.of(process).op
+    if op == waits.BATON:
+        building = builders(process, near)
+        return building[0] if len(building) == 1 else None
+    if op in waits.ON_PEOPLE:
+        return None
     rows = held_by(process)
     told = [one for one in near if one.pid in {row[0] for row in rows or ()}]
     if told:
-        rest = [one for one in told if acts(one)] or (told if kind == waits.PIPE else [])
+        rest = [one for one in told if acts(one)] or (told if kind in (waits.PIPE, waits.LOADER) else [])
         return rest[0] if rest else None
     if kind == waits.LOCK:
         return next((one for one in near if _shares(process, one) and _has_lock(process, one)), None)
@@ -107,7 +124,11 @@ def _has_lock(process: Process, other: Process) -> bool:
 def acts(process: Process) -> bool:
     """Whether it does more than wait at a queue or a pipe of which others have the other end."""
     wait = waits.of(process)
-    passive = wait.kind in (waits.QUEUE, waits.PIPE) and wait.op not in (waits.DRAIN, waits.UNDONE)
+    passive = wait.kind in (waits.QUEUE, waits.PIPE) and wait.op not in (
+        waits.DRAIN,
+        waits.UNDONE,
+        *waits.ON_PEOPLE,
+    )
     return not passive or held_by(process) == []
 
 

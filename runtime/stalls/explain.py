@@ -202,7 +202,21 @@ def _ray_demand(view: View, people: Sequence[Process], groups: Sequence[Cohort])
         return Explanation(
             "ray-actor-dead", what, "", fix, inferred=True, named=waiting[0].members, frame=place
         )
-    return None
+    return _ray_queued(view, waiting, busy)
+
+
+def _ray_queued(view: View, waiting: Sequence[Cohort], busy: Sequence[Process]) -> Optional[Explanation]:
+    """Tasks for which no node has room, while nobody works who could leave any. Only where every node gave
+    its dump."""
+    queued = list(view.ray.get("queued", ())) if view.complete else []
+    if not queued or any(waits.of(one).kind not in (waits.RAY, waits.PLACEMENT) for one in busy):
+        return None
+    asks = next((group for group in waiting if group.members[0].command.startswith("ray::")), waiting[0])
+    what = f"no node has room for {queued[0]}, no process of Ray computes, and {asks.names} {does(asks)}"
+    fix = "leave room beside the actors (their `num_cpus`, `num_gpus`), or let the task ask for less"
+    return Explanation(
+        "ray-demand", f"{what}{at(asks.wait)}", "", fix, False, True, asks.members, asks.wait.place
+    )
 
 
 def _ranks(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:

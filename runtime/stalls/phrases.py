@@ -68,11 +68,6 @@ DOES: Dict[str, Tuple[str, str, bool]] = {
         "see who holds it (`fuser`, `lslocks`); remove it if its owner is gone",
         True,
     ),
-    waits.BATON: (
-        "waits for the lock file of an extension that another process builds",
-        "remove the stale `lock` file in the build folder (TORCH_EXTENSIONS_DIR) when no build runs",
-        True,
-    ),
     waits.PIPE: (
         "waits at a pipe or a FIFO",
         "see who should write to it or read from it, or close it",
@@ -101,6 +96,21 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
     (waits.QUEUE, waits.DRAIN): (
         "cannot end, since nobody empties its multiprocessing queue, whose rest does not fit into the pipe",
         "take everything from the queue before you join the process",
+        False,
+    ),
+    (waits.FILE_LOCK, waits.BATON): (
+        "waits for the lock file of a kernel's build (`FileBaton`)",
+        "remove the stale `lock` file in the build folder (TORCH_EXTENSIONS_DIR) when no build runs",
+        True,
+    ),
+    (waits.PIPE, waits.DEBUGGER): (
+        "waits for input (a debugger)",
+        "remove the breakpoint (`breakpoint()`, `pdb.set_trace()`): nobody is at its prompt",
+        False,
+    ),
+    (waits.PIPE, waits.TERMINAL): (
+        "waits for input from a terminal",
+        "answer the prompt beforehand, by an option or a variable: nobody is at that terminal",
         False,
     ),
     (waits.QUEUE, waits.FULL): (

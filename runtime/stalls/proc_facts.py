@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Tuple
 
 TICKS = os.sysconf("SC_CLK_TCK")
-MAX_FDS, MAX_SOCKETS, MAX_THREADS = 4096, 48, 64
+MAX_FDS, MAX_SOCKETS, MAX_THREADS, MAX_BATONS = 4096, 48, 64, 4
 COMMAND_CHARS = 300
 _X86 = {
     0: "read", 1: "write", 2: "open", 7: "poll", 17: "pread64", 18: "pwrite64", 19: "readv",
@@ -100,6 +100,8 @@ def gather(pid: int, networks: Networks) -> Dict[str, Any]:
         asked = [found[1] for target in descriptors.values() if (found := _PIPE.search(target))]
         if asked:
             facts["nccl_rank"] = asked[0]
+        if batons := _batons(pid, descriptors):
+            facts["batons"] = batons
         facts["ends"] = _ends(pid, descriptors, sockets)
         facts["calls"] = {
             name: call for name in _threads(pid) if (call := _call(pid, name, descriptors, sockets))
@@ -180,12 +182,25 @@ def _ends(pid: int, descriptors: Mapping[int, str], sockets: Sockets) -> Dict[st
     found: Dict[str, str] = {}
     for number, target in descriptors.items():
         if target.startswith("pipe:[") or (target.startswith("socket:[") and target[8:-1] not in sockets):
-            with contextlib.suppress(OSError):
-                mode = os.lstat(f"/proc/{pid}/fd/{number}").st_mode  # of the link itself
-                letters = ("r" if mode & 0o400 else "") + ("w" if mode & 0o200 else "")
-                letters += "" if number else "0"
-                found[target] = "".join(sorted({*found.get(target, ""), *letters}))
+            letters = _mode(pid, number) + ("" if number else "0")
+            found[target] = "".join(sorted({*found.get(target, ""), *letters}))
     return found
+
+
+def _batons(pid: int, descriptors: Mapping[int, str]) -> List[str]:
+    """The lock files of builds that it has open, as torch's FileBaton creates them: `lock`, for reading."""
+    return [
+        target for number, target in descriptors.items()
+        if target.endswith("/lock") and _mode(pid, number) == "r"
+    ][:MAX_BATONS]  # fmt: skip
+
+
+def _mode(pid: int, number: int) -> str:
+    """`r`, `w` or `rw`, as the file is open; empty when it is gone."""
+    with contextlib.suppress(OSError):
+        mode = os.lstat(f"/proc/{pid}/fd/{number}").st_mode  # of the link itself
+        return ("r" if mode & 0o400 else "") + ("w" if mode & 0o200 else "")
+    return ""
 
 
 def _socket_inodes(descriptors: Dict[int, str]) -> List[str]:

@@ -15,9 +15,11 @@ from jobspec.runtime.stalls.stacks import MAIN, Frame, Process, Thread
 COLLECTIVE, RENDEZVOUS, DEVICE = "collective", "rendezvous", "device"
 RAY, PLACEMENT, IDLE, LOOP = "ray", "placement", "idle", "event-loop"
 LOADER, QUEUE, CHILD, JOIN, FUTURE, NETWORK = "loader", "queue", "subprocess", "join", "future", "network"
-LOCK, FILE_LOCK, BATON, PIPE, SLEEP = "lock", "file-lock", "baton", "pipe", "sleep"
+LOCK, FILE_LOCK, PIPE, SLEEP = "lock", "file-lock", "pipe", "sleep"
 DISK, STOPPED, BUSY, OTHER = "disk", "stopped", "busy", "other"
 DRAIN, STORE = "drain", "store"  # `op` of a queue and of the network: what is waited for there
+DEBUGGER, TERMINAL, BATON = "debugger", "terminal", "baton"  # the same of a pipe, and of a file's lock
+ON_PEOPLE = (DEBUGGER, TERMINAL)
 UNDONE, FULL, BACKWARD = "task_done", "full", "backward"  # the same of a queue, and of a collective
 ON_RANKS = frozenset({COLLECTIVE, RENDEZVOUS, DEVICE})  # these wait for other ranks
 
@@ -25,6 +27,8 @@ _OPS = (
     r"all_reduce\w*|all_gather\w*|_all_gather_base|reduce_scatter\w*|broadcast\w*|barrier|monitored_barrier"
     r"|gather\w*|scatter\w*|reduce|send\w*|recv\w*|i?send|i?recv|all_to_all\w*|batch_isend_irecv|wait_tensor|all_to_all_single"
 )
+# Debuggers, at whose prompt somebody is waited for; those of Ray wait for a connection first.
+_PROMPTS = r"(?:pdb|cmd|code)\.py|IPython/\S+\.py|ray/util/(?:rpdb|debugpy)\.py|debugpy/\S+\.py"
 _RULES: Tuple[Tuple[str, Pattern[str], Pattern[str]], ...] = tuple(
     (kind, re.compile(rf"(?:^|/)(?:{file})$"), re.compile(rf"(?:{function})$"))
     for kind, file, function in (
@@ -39,8 +43,10 @@ _RULES: Tuple[Tuple[str, Pattern[str], Pattern[str]], ...] = tuple(
         (PLACEMENT, r"ray/util/placement_group\.py", r"wait|ready|_call_placement_group_ready"),
         (RAY, r"ray/_private/worker\.py", r"get|get_objects|wait"),
         (LOADER, r"torch/utils/data/dataloader\.py", r"_try_get_data|_get_data|_next_data|_shutdown_workers"),
-        (BATON, r"torch/utils/file_baton\.py", r"wait"),
+        (FILE_LOCK, r"torch/utils/file_baton\.py", r"wait"),
         (FILE_LOCK, r"filelock/\w+\.py", r"acquire|_acquire"),
+        (PIPE, _PROMPTS, r"interaction|interact|_?cmdloop|listen|set_trace|wait_for_client"
+         r"|_?do_wait_suspend"),
         (CHILD, r"subprocess\.py|multiprocessing/popen_\w+\.py",
          r"wait|_wait|_try_wait|communicate|poll|_communicate"),
         (IDLE, r"socket\.py|socketserver\.py|grpc/_server\.py", r"accept|serve_forever|wait_for_termination"),
@@ -71,7 +77,7 @@ _GATHERS = re.compile(r"asyncio/(?:tasks\.py:(?:_wait|wait_for)|taskgroups\.py:\
 _LIBRARIES = frozenset(
     ("torch", "ray", "numpy", "zmq", "grpc", "aiohttp", "httpx", "httpcore", "anyio", "requests", "urllib3",
      "filelock", "tqdm", "uvloop", "fsspec", "joblib", "concurrent", "asyncio", "multiprocessing", "json",
-     "importlib", "http", "email", "encodings", "ctypes", "unittest")
+     "importlib", "http", "email", "encodings", "ctypes", "unittest", "IPython", "debugpy")
 )  # fmt: skip
 _STDLIB = frozenset(getattr(sys, "stdlib_module_names", ())) | {
     "threading", "queue", "socket", "ssl", "selectors", "subprocess", "runpy", "contextlib", "functools",
@@ -101,7 +107,7 @@ _IDLE = re.compile(
     r"|futures/thread\.py:_worker|torch/utils/data/_utils/worker\.py:_worker_loop"
 )
 _CALLS: Tuple[Tuple[Pattern[str], str], ...] = (
-    (re.compile(r"^\w+ on (?:FIFO|pipe)|^open of FIFO"), PIPE),
+    (re.compile(r"^\w+ on (?:FIFO|pipe|/dev/(?:pts/|tty|console))|^open of FIFO"), PIPE),
     (re.compile(r"^accept"), IDLE),
     (re.compile(r"^\w+ on socket|^connect"), NETWORK),
     (re.compile(r"^(?:p?read|p?write|f\w*sync|getdents)\w* on /(?!dev/)"), DISK),
@@ -238,6 +244,7 @@ def of_thread(process: Process, thread: Thread) -> Wait:
     for pattern, kind in _CALLS:
         if place is not None and pattern.search(call):
             on = call if kind == DISK else call.partition(" on ")[2].replace("FIFO ", "")
+            on = TERMINAL if kind == PIPE and on.startswith("/dev/") and call.startswith("read") else on
             return Wait(kind, place, thread, "" if kind == LOCK else on, sure=kind != LOCK)
     return Wait(OTHER, place, thread, sure=False)
 
@@ -251,7 +258,8 @@ def _by_frames(thread: Thread, place: Optional[Frame]) -> Optional[Wait]:
         if kind is not None and not (found and found.kind == kind == COLLECTIVE and name.startswith("_")):
             lock = wanted_lock(place.text) if kind == LOCK and place else ""
             queue = {"join": UNDONE, "put": FULL}.get(name, "") if kind == QUEUE else ""
-            found = Wait(kind, place, thread, name if kind in ON_RANKS else lock or queue)
+            baton = BATON if frame.file.endswith("file_baton.py") else DEBUGGER if kind == PIPE else ""
+            found = Wait(kind, place, thread, name if kind in ON_RANKS else lock or queue or baton)
     return found
 
 

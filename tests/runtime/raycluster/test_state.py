@@ -18,5 +18,18 @@ def test_tasks_that_no_node_can_hold() -> None:
     assert found["have"] == "a node has at most 16 CPU, 2 GPU; 2 node(s)"
 
 
+def test_tasks_for_which_no_node_has_room_now() -> None:
+    tasks = [({"CPU": 4.0}, 2), ({"CPU": 1.0}, 1), ({"judge": 1.0}, 1)]
+    free = [{"CPU": 3.0, "GPU": 2.0}, {"CPU": 2.0}]
+    names = [("score", {"CPU": 4.0}), ("score", {"CPU": 4.0}), ("other", {"CPU": 1.0})]
+    held = [("Trainer", {"GPU": 2.0}), ("Buffer", {"CPU": 5.0}), ("Engine", {"CPU": 14.0, "GPU": 1.0})]
+    found = told({}, {}, NODES, tasks, free, names, held)
+    assert found["queued"] == [
+        "2 tasks `score` of {CPU: 4} (actors hold: `Engine` {CPU: 14}, `Buffer` {CPU: 5})"
+    ]
+    assert found["pending"] == ["1 task of {judge: 1} (no node can hold it)"]
+    assert told({}, {}, NODES, tasks)["queued"] == []  # an older Ray does not tell what is free
+
+
 def test_nothing_waits() -> None:
     assert told({}, {}, NODES)["pending"] == []

@@ -97,6 +97,77 @@ def test_resources_that_do_not_exist() -> None:
     assert "a placement group (PACK) of {CPU: 8}" in found.what
 
 
+ENGINE = (
+    Frame("main_loop", "/v/lib/python3.11/site-packages/ray/_private/worker.py", 1),
+    Frame("<module>", "/v/lib/python3.11/site-packages/ray/_private/workers/default_worker.py", 323),
+)
+QUEUED = {"queued": ["1 task `score` of {CPU: 1} (actors hold: `Engine` {CPU: 8})"]}
+
+
+def test_a_task_for_which_idle_actors_leave_no_room() -> None:
+    people = [process(1, *RAY_GET), process(2, *ENGINE, command="ray::Engine")]
+    found = explain.explain(View(people, ray=QUEUED, complete=True))
+    assert (found.kind, [one.pid for one in found.named], found.inferred) == ("ray-demand", [1], True)
+    assert found.what.startswith(
+        "no node has room for 1 task `score` of {CPU: 1} (actors hold: `Engine` {CPU: 8}), "
+        "no process of Ray computes, and pid 1 on `n1` waits for a result of Ray"
+    )
+    trainer = process(3, *RAY_GET, command="ray::Trainer.fit")
+    found = explain.explain(View([*people, trainer], ray=QUEUED, complete=True))
+    assert [one.pid for one in found.named] == [3]
+
+
+def test_a_task_that_waits_for_its_turn_is_no_cause() -> None:
+    """Another one works, or may work on a node that gave no dump."""
+    driver, busy = process(1, *RAY_GET), process(2, Frame("score", "/r/s.py", 8), command="ray::score")
+    found = explain.explain(View([driver, busy], ray=QUEUED, complete=True))
+    assert (found.kind == "ray-demand", [one.pid for one in found.named]) == (False, [2])
+    assert explain.explain(View([driver], ray=QUEUED)).kind == "ray"
+
+
+WAITS_FOR_BUILD = (
+    Frame("FileBaton.wait", "/v/lib/python3.11/site-packages/torch/utils/file_baton.py", 50),
+    Frame("load", "/r/kernels.py", 3),
+)
+
+
+def test_the_rank_that_builds_what_another_one_waits_for() -> None:
+    waiting = process(1, *WAITS_FOR_BUILD, rank="1")
+    wait = Frame("Popen.wait", "/usr/lib/python3.11/subprocess.py", 1264)
+    builder = process(2, wait, Frame("build", "/r/kernels.py", 9), rank="0", batons=["/c/x/lock"])
+    found = explain.explain(View([waiting, builder, process(3, *REDUCE, rank="2")]))
+    assert found.kind == "subprocess"
+    assert [one.rank for one in found.named] == ["0"]
+    far = replace(builder, node="n2")
+    assert "; such a file is open in rank 0 on `n2`" in blame.blame("", [waiting], View([waiting, far])).what
+
+
+@pytest.mark.parametrize(
+    ("file", "function"),
+    [
+        ("/usr/lib/python3.11/pdb.py", "Pdb.interaction"),
+        ("/v/lib/python3.11/site-packages/IPython/terminal/debugger.py", "TerminalPdb.cmdloop"),
+        ("/v/lib/python3.11/site-packages/ray/util/rpdb.py", "_RemotePdb.listen"),
+        ("/v/lib/python3.11/site-packages/debugpy/server/api.py", "wait_for_client"),
+    ],
+)
+def test_the_prompt_of_a_debugger(file: str, function: str) -> None:
+    """Its children are not what it waits for."""
+    accept = Frame("socket.accept", "/usr/lib/python3.11/socket.py", 294)
+    stands = process(1, accept, Frame(function, file, 1), Frame("step", "/r/t.py", 7), rank="0")
+    child = process(2, Frame("pump", "/r/t.py", 20), parent=1, calls={"2": "clock_nanosleep"})
+    found = explain.explain(View([stands, child, process(3, *REDUCE, rank="1")]))
+    assert [one.pid for one in found.named] == [1]
+    assert "pid 1 waits for input (a debugger) at step (/r/t.py:7), while rank 1" in found.what
+    assert not found.blocked
+
+
+def test_a_prompt_at_a_terminal() -> None:
+    asks = process(1, Frame("agree", "/r/t.py", 7), calls={"1": "read on /dev/pts/2 of devpts"})
+    found = explain.explain(View([asks]))
+    assert "pid 1 on `n1` waits for input from a terminal at agree (/r/t.py:7)" in found.what
+
+
 def test_a_rank_that_works_is_late_and_not_stuck() -> None:
     before = process(2, Frame("evaluate", "/r/e.py", 1), rank="1", cpu_s=0.0, time=0.0)
     now = process(2, Frame("evaluate", "/r/e.py", 2), rank="1", cpu_s=29.0, time=30.0)

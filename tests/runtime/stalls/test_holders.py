@@ -106,6 +106,15 @@ def test_the_holder_of_a_lock_on_a_file(fork: Start, tmp_path: Path) -> None:
     assert behind(told(parent, child)[child], child) == [parent]
 
 
+def test_the_lock_file_of_a_build_as_its_builder_has_it_open(fork: Start, tmp_path: Path) -> None:
+    lock, other = (str(tmp_path / name) for name in ("lock", "other"))
+    text = f"{BEGIN}{FORK}    file = os.open({lock!r}, os.O_CREAT | os.O_EXCL)\n    time.sleep(60)\n"
+    text += f"else:\n    file = os.open({other!r}, os.O_CREAT)\n    time.sleep(60)\n"
+    parent, child = fork(text)
+    known = told(parent, child)
+    assert (known[parent].get("batons"), known[child].get("batons")) == ([lock], None)
+
+
 def test_who_has_locked_the_database_that_it_tries_again_and_again(fork: Start, tmp_path: Path) -> None:
     path = str(tmp_path / "x.db")
     text = f"{BEGIN}\ndef use():\n    made = sqlite3.connect({path!r}, timeout=60, isolation_level=None)\n"

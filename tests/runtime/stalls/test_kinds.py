@@ -45,6 +45,13 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
          "which thread `Thread-1 (compact)` holds at compact (/r/own_http_pool.py:32), while rank 0 on"),
         ("threads_queue", "join", [100], "0", "produce", "waits for room in a full queue at produce"),
         ("grandchild_pipe", "subprocess", [100], "0", "run_tool", "(`sleep 3600`, clock_nanosleep)"),
+        ("debugger", "pipe", [101], "1", "compute_advantages",
+         "rank 1 on `n1`, pid 101 waits for input (a debugger) at compute_advantages"),
+        ("build_lock", "file-lock", [101], "1", "load_kernel",
+         "pid 101 waits for the lock file of a kernel's build (`FileBaton`) at load_kernel "
+         "(/r/stale_build_lock.py:34): `baton.wait()`; no process that was seen has such a file open, while"),
+        ("loader_pipe", "pipe", [101], "0", "read_shard",
+         "while pid 100 on `n1` waits for a worker of its data loader at epoch"),
     ],
 )  # fmt: skip
 def test_a_recorded_stall(name: str, kind: str, pids: list[int], rank: str, function: str, says: str) -> None:
