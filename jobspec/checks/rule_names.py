@@ -90,7 +90,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "colocated context-parallel data entrypoint executor expandable-segments flash-attention float32 "
             "fsdp-megatron fsdp-padding fsdp-parallel fsdp-ulysses gpus host-memory image-ray key kl "
             "legacy-key logger max-model-len model owned pipeline placement precision-aware python "
-            "relative-path reshard reward router-replay shared-node steps strategy sync-broadcast "
+            "relative-path remote reshard reward router-replay shared-node steps strategy sync-broadcast "
             "sync-metadata sync-reload sync-router-bias value variant vpp"
         ),
         "spec": _names(

@@ -181,6 +181,7 @@ class Framework(Protocol):
       `ExpectPlan.parts` for each pipeline, and its metrics lie below `@NAME` of the metrics.
     - `has_groups = "any"`: what the spec starts finds the nodes of its `groups` by itself. `"first"`: workers
       are wherever Ray has GPUs, which only the first group may have; the context's spec has its nodes alone.
+    - `for_services: str`: which GPUs the services of other groups may take, for that finding's advice.
     """
 
     name: str

@@ -41,7 +41,8 @@ def lacking(spec: JobSpec, framework: Framework, with_gpus: Sequence[str] = ()) 
             "spec.groups",
             f"`{framework.name}` places its workers on any GPUs of Ray, and {one_of(with_gpus)} has some",
             "nothing would keep its engines on the nodes of one group and its trainer on those of another",
-            "give it no GPUs, or all of them to services, or start the training by `framework: command`",
+            f"give it no GPUs, or all of them to services{getattr(framework, 'for_services', '')}, "
+            "or start the training by `framework: command`",
             path=f"groups[{[group.name for group in spec.groups].index(with_gpus[0])}]",
         )
     modes: tuple[str, ...] = getattr(framework, "modes", ("ray", "srun"))

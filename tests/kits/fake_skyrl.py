@@ -99,6 +99,8 @@ class SamplingParams(BaseConfig):
 class InferenceEngineConfig(BaseConfig):
     backend: str = "vllm"
     run_engines_locally: bool = True
+    external_proxy_url: Optional[str] = None
+    external_server_urls: Optional[List[str]] = None
     weight_sync_backend: str = "nccl"
     num_engines: int = 1
     tensor_parallel_size: int = 1
@@ -167,7 +169,7 @@ class SkyRLTrainConfig(BaseConfig):
 
 MAIN = '''\
 """The stand-in's entrypoint: parse strictly, then behave like a short run."""
-import dataclasses, os, sys, time
+import dataclasses, json, os, re, sys, time, urllib.request
 from pathlib import Path
 import yaml
 from skyrl.train.config.config import SkyRLTrainConfig
@@ -190,13 +192,42 @@ def apply(config, key, value):
             setattr(at, part, value)
         at = getattr(at, part)
 
+def resolve(value):
+    """The interpolations of OmegaConf that jobspec's examples have: `oc.env`, and `oc.decode` of a list."""
+    if isinstance(value, list):
+        return [resolve(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    value = re.sub("[$]{oc[.]env:([A-Z_]+)}", lambda found: os.environ[found.group(1)], value)
+    decoded = re.fullmatch("[$]{oc[.]decode:'[[](.*)[]]'}", value)
+    return decoded.group(1).split(",") if decoded else value
+
+def ask(url, path, body):
+    with urllib.request.urlopen(url + path, json.dumps(body).encode(), timeout=30) as answer:
+        return json.load(answer)
+
+def transfer(engine, step):
+    """Weights of this step to all servers, and an answer of each; how far they differ from the trainer's."""
+    if engine.external_server_urls is None:
+        return 0.2
+    for url in engine.external_server_urls:
+        ask(url, "/collective_rpc", {"method": "update_weights_nccl", "version": step})
+    answers = [ask(url, "/skyrl/v1/generate", {"prompt": "1 + 1"}) for url in engine.external_server_urls]
+    log(f"step {step} was generated on " + ", ".join(answer["node"] for answer in answers))
+    return 0.2 if {answer["version"] for answer in answers} == {step} else 2.1
+
 def read(words):
     config = SkyRLTrainConfig()
     for word in words:
         key, _, text = word.partition("=")
         if key.startswith("+"):
             raise ValueError(f"The '+' prefix is not supported: {word}")
-        apply(config, key, yaml.safe_load(text))
+        apply(config, key, resolve(yaml.safe_load(text)))
+    engine = config.generator.inference_engine
+    if not engine.run_engines_locally and engine.external_server_urls is None:
+        raise ValueError("run_engines_locally=false requires external_proxy_url or external_server_urls.")
+    if config.trainer.placement.colocate_all and engine.external_server_urls is not None:
+        raise ValueError("Cannot use external_server_urls with colocate_all=true.")
     return config
 
 def write(writer, step, values):
@@ -211,7 +242,7 @@ def write(writer, step, values):
 def main():
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
     config = read(sys.argv[1:])
-    trainer = config.trainer
+    trainer, engine = config.trainer, config.generator.inference_engine
     for file in (*config.data.train_data, trainer.policy.model.path):
         if not os.path.exists(file):
             raise FileNotFoundError(file)
@@ -238,7 +269,7 @@ def main():
             "reward/avg_raw_reward": reward,
             "policy/final_loss": float("nan") if BREAK == "nan" and step == last else 0.01,
             "policy/grad_norm": 0.2 + 0.001 * step,
-            "policy/rollout_train_logprobs_abs_diff_mean": 0.2 if good else 2.1,
+            "policy/rollout_train_logprobs_abs_diff_mean": transfer(engine, step) if good else 2.1,
             "generate/avg_num_tokens": 220.0 + step,
             "trainer/tokens_per_second_per_gpu": 121.0,
             "trainer/global_step": step,
@@ -263,6 +294,49 @@ def main():
     evals.mkdir(parents=True, exist_ok=True)
     (evals / "aggregated_results.jsonl").write_text('{"eval/openai_gsm8k/avg_score": 0.94}\\n')
     log("Training done!")
+
+if __name__ == "__main__":
+    main()
+'''
+ENGINE_SERVER = '''\
+"""The stand-in's server of an engine: it answers with the version of the weights that it was sent."""
+import argparse, json, os, socket
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+VERSION = [0]
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.answer({}, 200 if self.path == "/health" else 404)
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/collective_rpc" and body["method"] == "update_weights_nccl":
+            VERSION[0] = body["version"]
+            self.answer({})
+        elif self.path == "/skyrl/v1/generate":
+            node = os.environ.get("SLURMD_NODENAME") or self.server.server_address[0]
+            self.answer({"version": VERSION[0], "node": node})
+        else:
+            self.answer({}, 404)
+
+    def answer(self, value, status=200):
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps(value).encode())
+
+def main():
+    parser = argparse.ArgumentParser()
+    for name in ("model", "host", "worker-extension-cls", "weight-transfer-config"):
+        parser.add_argument("--" + name, required=True)
+    for name in ("port", "tensor-parallel-size"):
+        parser.add_argument("--" + name, type=int, required=True)
+    options, _ = parser.parse_known_args()
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if len(seen.split(",")) < options.tensor_parallel_size or not os.path.exists(options.model):
+        raise SystemExit(f"GPUs {seen} do not hold {options.model}")
+    print(f"{os.environ['JOBSPEC_GROUP']} serves {options.model} on GPUs {seen}", flush=True)
+    ThreadingHTTPServer((options.host, options.port), Handler).serve_forever()
 
 if __name__ == "__main__":
     main()
@@ -323,6 +397,7 @@ def make_fake_skyrl(root: Path, *, patched: bool = True) -> Path:
         "skyrl/train/config/config.py": CONFIG,
         "skyrl/train/entrypoints/__init__.py": "",
         "skyrl/train/entrypoints/main_base.py": MAIN,
+        f"{BACKEND}/inference_servers/vllm_server_actor.py": ENGINE_SERVER,
         **{
             f"{FULL_CONTEXT}/{name}.py": HARNESS.replace("FIELDS", fields)
             for name, fields in HARNESSES.items()

@@ -70,6 +70,7 @@ class SkyRlFramework:
     levels = LEVELS
     modes = ("ray",)
     has_groups = "first"
+    for_services = ", such as its engines (`examples/skyrl_rollout_nodes.yaml`)"
 
     def validate(self, context: Context) -> Iterable[Finding]:
         from jobspec.frameworks.skyrl.rules import check

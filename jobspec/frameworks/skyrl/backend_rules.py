@@ -14,7 +14,6 @@ from jobspec.frameworks.shared.dotted_keys import flat
 from jobspec.frameworks.skyrl import settings
 from jobspec.frameworks.skyrl.settings import (
     BACKENDS,
-    ENGINE,
     MEGATRON,
     REFERENCE,
     STRATEGY,
@@ -116,8 +115,7 @@ def _check_engines(context: Context) -> Iterator[Finding]:
 
 def _check_apart(context: Context) -> Iterator[Finding]:
     """A separate trainer and its engines must fit into the job together: Ray waits for missing GPUs."""
-    elsewhere = not setting(context, f"{ENGINE}.run_engines_locally")
-    if setting(context, "trainer.placement.colocate_all") or elsewhere:
+    if setting(context, "trainer.placement.colocate_all") or settings.has_remote_engines(context):
         return
     engines, trainer = settings.engine_gpus(context), settings.trainer_gpus(context)
     nodes = context.spec.resources.nodes

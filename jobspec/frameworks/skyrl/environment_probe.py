@@ -15,7 +15,7 @@ from jobspec.frameworks.shared.piped_script import import_probe
 from jobspec.frameworks.skyrl import dummy_trainers
 from jobspec.frameworks.skyrl.accepted_settings import read_options
 from jobspec.frameworks.skyrl.locked_versions import brings_own
-from jobspec.frameworks.skyrl.settings import FUSION, PROMETHEUS, setting, strategy
+from jobspec.frameworks.skyrl.settings import FUSION, PROMETHEUS, has_remote_engines, setting, strategy
 
 BACKEND = "skyrl.backends.skyrl_train"
 SERVERS = f"{BACKEND}.inference_servers"
@@ -82,7 +82,8 @@ def _needs(context: Context, checkout: Path) -> Iterator[dict[str, Any]]:
         "install the vllm-router that the checkout locks (0.1.14 has it, 0.1.15 and later do not)",
     }
     options = read_options(checkout)
-    if options is not None and options.accepts(PROMETHEUS) and setting(context, PROMETHEUS):
+    asks = setting(context, PROMETHEUS) and not has_remote_engines(context)
+    if options is not None and options.accepts(PROMETHEUS) and asks:
         yield {
             "imports": "ray.serve",
             "problem": "`ray.serve` cannot be imported, and vLLM needs it for Ray's Prometheus statistics, "

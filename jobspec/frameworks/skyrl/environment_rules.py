@@ -14,7 +14,7 @@ from typing import Any
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.skyrl import dummy_trainers
-from jobspec.frameworks.skyrl.settings import setting, strategy
+from jobspec.frameworks.skyrl.settings import has_remote_engines, setting, strategy
 
 ATTENTION_SWITCHES = ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN")
 PYTHON = re.compile(r"python(3\.\d+)$")
@@ -61,6 +61,8 @@ def check_shared_node(context: Context) -> Iterator[Finding]:
     resources, gpus = context.spec.resources, context.cluster.node.gpus or 0
     alone = resources.nodes > 1 if resources.exclusive is None else resources.exclusive
     if alone or context.gpus_per_node >= gpus or dummy_trainers.may_be_dummy(context):
+        return
+    if has_remote_engines(context):
         return
     yield warning(
         "skyrl.shared-node",

@@ -19,6 +19,7 @@ from jobspec.frameworks.skyrl.accepted_settings import CONFIG, Options, read_opt
 from jobspec.frameworks.skyrl.backend_rules import check_backend
 from jobspec.frameworks.skyrl.dummy_trainers import find_checkout
 from jobspec.frameworks.skyrl.environment_rules import check_environment
+from jobspec.frameworks.skyrl.remote_engines import check_remote
 from jobspec.frameworks.skyrl.reward_probe import check_reward
 from jobspec.frameworks.skyrl.settings import (
     ENGINE,
@@ -64,6 +65,7 @@ def check(context: Context) -> Iterator[Finding]:
     yield from check_batches(context)
     yield from check_backend(context)
     yield from check_engines(context)
+    yield from check_remote(context)
     yield from check_paths(context)
     yield from check_sizes(context)
     yield from check_environment(context)

@@ -22,6 +22,8 @@ from jobspec.megatron.shape import OptimizerShape, Recompute, RolloutShape, Trai
 MEGATRON = "trainer.policy.megatron_config"
 REFERENCE = "trainer.ref.megatron_config"
 ENGINE = "generator.inference_engine"
+LOCAL, URLS = f"{ENGINE}.run_engines_locally", f"{ENGINE}.external_server_urls"
+ADDRESSES = (URLS, f"{ENGINE}.external_proxy_url")  # of engines that SkyRL does not start
 STRATEGY = "trainer.strategy"
 BACKENDS = ("megatron", "fsdp")
 ULYSSES = "trainer.policy.sequence_parallel_size"
@@ -62,7 +64,7 @@ DEFAULTS: Mapping[str, Any] = {
     f"{ENGINE}.gpu_memory_utilization": 0.8,
     f"{ENGINE}.distributed_executor_backend": "ray",
     f"{ENGINE}.weight_sync_backend": "nccl",
-    f"{ENGINE}.run_engines_locally": True,
+    LOCAL: True,
     f"{ENGINE}.use_expandable_segments": False,
     FUSION: False,
     PROMETHEUS: True,
@@ -125,6 +127,11 @@ def trainer_gpus(context: Context) -> int:
     return math.prod(
         int(setting(context, f"trainer.placement.policy_num_{name}")) for name in ("nodes", "gpus_per_node")
     )
+
+
+def has_remote_engines(context: Context) -> bool:
+    """Whether servers that SkyRL does not start generate."""
+    return not setting(context, LOCAL) or any(setting(context, key) is not None for key in ADDRESSES)
 
 
 def engine_gpus(context: Context) -> int:
@@ -281,7 +288,7 @@ def shape(context: Context) -> TrainShape:
         lora_rank=int(get("trainer.policy.model.lora.rank")),
         mtp_layers=kwargs.get("mtp_num_layers"),
         reference=bool(get("trainer.algorithm.use_kl_loss")),
-        rollout=None if dummy_trainers.stubs_engines(context) else _rollout(context),
+        rollout=_rollout(context),
         keys={
             "train_batch": "train.overrides.trainer.train_batch_size",
             "global_batch": "train.overrides.trainer.policy_mini_batch_size",
@@ -290,7 +297,11 @@ def shape(context: Context) -> TrainShape:
     )
 
 
-def _rollout(context: Context) -> RolloutShape:
+def _rollout(context: Context) -> RolloutShape | None:
+    """The engines in Ray; None where there are none."""
+    if dummy_trainers.stubs_engines(context) or has_remote_engines(context):
+        return None
+
     def get(name: str) -> Any:
         return setting(context, f"{ENGINE}.{name}")
 
