@@ -199,8 +199,9 @@ def resolve(value):
     if not isinstance(value, str):
         return value
     value = re.sub("[$]{oc[.]env:([A-Z_]+)}", lambda found: os.environ[found.group(1)], value)
-    decoded = re.fullmatch("[$]{oc[.]decode:'[[](.*)[]]'}", value)
-    return decoded.group(1).split(",") if decoded else value
+    left, right = "${oc.decode:'[", "]'}"
+    decoded = value.startswith(left) and value.endswith(right)
+    return value[len(left):-len(right)].split(",") if decoded else value
 
 def ask(url, path, body):
     with urllib.request.urlopen(url + path, json.dumps(body).encode(), timeout=30) as answer:
@@ -388,8 +389,11 @@ class HarnessTrainerConfig(TrainerConfig):
 """
 
 
-def make_fake_skyrl(root: Path, *, patched: bool = True) -> Path:
-    """A checkout below `root`, with pull request 1816 or without it; a git repository."""
+def make_fake_skyrl(root: Path, *, patched: bool = True, servers: bool = False) -> Path:
+    """A checkout below `root`, with pull request 1816 or without it; a git repository.
+
+    With `servers` an engine's server is there, and the look at the environment imports it.
+    """
     files = {
         "skyrl/__init__.py": "",
         "skyrl/train/__init__.py": "",
@@ -397,7 +401,7 @@ def make_fake_skyrl(root: Path, *, patched: bool = True) -> Path:
         "skyrl/train/config/config.py": CONFIG,
         "skyrl/train/entrypoints/__init__.py": "",
         "skyrl/train/entrypoints/main_base.py": MAIN,
-        f"{BACKEND}/inference_servers/vllm_server_actor.py": ENGINE_SERVER,
+        **({f"{BACKEND}/inference_servers/vllm_server_actor.py": ENGINE_SERVER} if servers else {}),
         **{
             f"{FULL_CONTEXT}/{name}.py": HARNESS.replace("FIELDS", fields)
             for name, fields in HARNESSES.items()

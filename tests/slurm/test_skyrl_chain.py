@@ -6,17 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.kits.fake_skyrl import make_fake_skyrl
 from tests.slurm.lab import FEW_CPUS, Lab
+from tests.slurm.machine import CHECKOUT
 
 pytestmark = [pytest.mark.slurm, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 def spec_of(
-    lab: Lab, folder: Path, level: str, steps: int, fault: str = "", nodes: int = 4
+    lab: Lab, folder: Path, level: str, steps: int, fault: str = "", nodes: int = 4, servers: bool = False
 ) -> dict[str, Any]:
-    make_fake_skyrl(folder / "SkyRL")
+    make_fake_skyrl(folder / "SkyRL", servers=servers)
     for name in ("model", "data"):
         (folder / name).mkdir()
     (folder / "model/config.json").write_text('{"model_type": "qwen2"}')
@@ -86,3 +88,44 @@ def test_environments_are_on_nodes_of_another_partition(lab: Lab, tmp_shared: Pa
     ]
     script = (Path(made["run_dir"]) / "job.sbatch").read_text()
     assert script.count("#SBATCH hetjob\n") == 1
+
+
+@pytest.mark.usefixtures("counted_gpus")
+def test_engines_are_services_on_rollout_nodes(lab: Lab, tmp_shared: Path) -> None:
+    """Servers and settings of the example: two nodes get each step's weights, a resume's as well."""
+    example = yaml.safe_load((CHECKOUT / "examples/skyrl_rollout_nodes.yaml").read_text())
+    spec = spec_of(lab, tmp_shared, "checkpoint", 4, servers=True)
+    del spec["resources"]["nodes"], spec["train"]["parallel"]
+    spec["groups"] = [
+        {"name": "trainer", "nodes": 1},
+        {"name": "rollout", "nodes": 2, "slurm": {"partition": "low"}},
+    ]
+    (engines,) = example["services"]
+    engines |= {"on": engines.pop(True), "gpus": 2}  # YAML 1.1 reads `on` so
+    engines["command"] = [
+        engines["command"][0].replace("--tensor-parallel-size 8", "--tensor-parallel-size 2")
+    ]
+    spec["services"], spec["train"]["rollout"] = [engines], {"tp": 2}
+    spec["train"]["overrides"] |= {
+        key: value
+        for key, value in example["train"]["overrides"].items()
+        if key in ("trainer.strategy", "trainer.placement.colocate_all", "generator.inference_engine")
+    }
+    made, report = lab.passed(lab.write_spec("skyrl-rollout", spec))
+    rows = report["deliverables"]
+    assert rows["Service engines"]["status"] == rows["Weight transfer"]["status"] == "Pass"
+    assert rows["Resume"]["reason"] == "a new process went on from step 2 to 4"
+    said = {path.parent.name + "/" + path.stem: path.read_text()
+            for path in Path(made["run_dir"]).glob("attempts/1/logs/*/*.log")}  # fmt: skip
+    served = {name.partition("/")[0]: text for name, text in said.items() if name.endswith("service-engines")}
+    assert len(served) == 2
+    for text in served.values():
+        first = text.partition("\n")[
+            0
+        ]  # each node's copy, at the path that the trainer names in its requests
+        assert first.startswith("rollout serves /") and first.endswith("/stage/model on GPUs 0,1")
+        assert text.count('"POST /collective_rpc HTTP/1.1" 200') == 4
+    (driver,) = {name.partition("/")[0] for name in said if name.endswith(("/train", "/command-train"))}
+    assert driver not in served
+    asked = "step 4 was generated on " + ", ".join(sorted(served))
+    assert any(asked in text for name, text in said.items() if name.startswith(f"{driver}/"))
