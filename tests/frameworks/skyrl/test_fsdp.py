@@ -114,7 +114,8 @@ def test_trainer_apart_from_the_engines(checkout: Path, tmp_path: Path) -> None:
     text = found.plan.commands[0].argv[0]
     assert " trainer.placement.policy_num_gpus_per_node=1 \\\n" in text
     assert " trainer.placement.ref_num_gpus_per_node=1 \\\n" in text
-    elsewhere = {**apart, "generator.inference_engine.run_engines_locally": False}
+    servers = {"run_engines_locally": False, "external_server_urls": ["http://n2:8000"]}
+    elsewhere = {**apart, **{f"generator.inference_engine.{name}": value for name, value in servers.items()}}
     assert errors(resolved(checkout, tmp_path, train={"overrides": elsewhere})) == {}
 
 
