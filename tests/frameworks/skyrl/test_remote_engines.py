@@ -34,7 +34,13 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def resolved(
-    checkout: Path, folder: Path, overrides: dict[str, Any] | None = None, *, command: str = "", **keys: Any
+    checkout: Path,
+    folder: Path,
+    overrides: dict[str, Any] | None = None,
+    *,
+    command: str = "",
+    engines: int = 0,
+    **keys: Any,
 ) -> Resolved:
     """The example with the stand-in checkout; an override of None is removed."""
     data = yaml.safe_load(EXAMPLE.read_text())
@@ -47,6 +53,8 @@ def resolved(
     data["services"][0]["on"] = data["services"][0].pop(True)  # YAML 1.1, which PyYAML reads
     if command:
         data["services"][0]["command"] = [command]
+    if engines:
+        data["train"]["rollout"] = {"engines": engines}
     data |= keys
     (folder / "site.yaml").write_text(SITE)
     del data["cluster"]
@@ -152,3 +160,20 @@ def test_gpus_of_a_second_group_point_to_this_way(checkout: Path, tmp_path: Path
     found = resolved(checkout, tmp_path, {LOCAL: None, URLS: None}, services=[])
     (finding,) = [item for item in found.findings if item.rule == "spec.groups"]
     assert "to services, such as its engines (`examples/skyrl_rollout_nodes.yaml`)" in (finding.fix or "")
+
+
+def test_trainer_of_remote_engines_needs_nothing_that_engines_in_ray_need(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Neither Ray's Prometheus statistics, nor a node without another run for the ports from 8000 on."""
+    checkout = make_fake_skyrl(tmp_path_factory.mktemp("served"), servers=True)
+    resources = {"time": "01:00:00", "exclusive": False}
+    trainer = {"name": "trainer", "nodes": 1, "gpus_per_node": 4}
+    rollout = {"name": "rollout", "nodes": 2, "gpus_per_node": 8}
+    remote = resolved(checkout, tmp_path, groups=[trainer, rollout], resources=resources)
+    own = {LOCAL: None, URLS: None, COLOCATED: None}
+    keys = {"services": [], "groups": [trainer], "resources": resources}
+    local = resolved(checkout, tmp_path, own, engines=4, **keys)
+    for found, needed in ((remote, False), (local, True)):
+        assert ("ray.serve" in found.ready_plan.commands[0].argv[0]) == needed
+        assert ("skyrl.shared-node" in {item.rule for item in found.findings}) == needed
