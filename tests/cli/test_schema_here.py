@@ -8,9 +8,9 @@ from typing import Any
 
 import jsonschema
 import pytest
-import yaml
 
 from jobspec.frameworks import BUILT_IN
+from jobspec.spec.yaml.document import parse_document
 from tests.kits.project_kit import HELLO, Project
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").rglob("*.yaml"))
@@ -24,7 +24,8 @@ def schema(project: Project) -> dict[str, Any]:
 
 
 def problems(schema: dict[str, Any], text: str) -> list[str]:
-    found = jsonschema.Draft202012Validator(schema).iter_errors(yaml.safe_load(text))
+    data = parse_document(text, "job.yaml", "job").data  # PyYAML's own reading of the key `on` is true
+    found = jsonschema.Draft202012Validator(schema).iter_errors(data)
     return [".".join(map(str, item.absolute_path)) for item in found]
 
 
