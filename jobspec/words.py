@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
@@ -17,6 +17,12 @@ def one_of(names: Iterable[str]) -> str:
     """`a`, `b` or `c`."""
     *head, last = [f"`{name}`" for name in names] or ["nothing"]
     return f"{', '.join(head)} or {last}" if head else last
+
+
+def some(names: Sequence[str], most: int) -> str:
+    """The first `most` names, and how many more there are: `a, b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.65) -> str | None:

@@ -17,7 +17,7 @@ from jobspec.metrics.names import ending_in
 from jobspec.metrics.requirements import Outcome, evaluate, parse_requirement
 from jobspec.plan import ImportProof, Plan, RepoPlan
 from jobspec.verdict import IMPORT_PROOF, VOID, Deliverable, EvidenceItem, Status
-from jobspec.words import did_you_mean
+from jobspec.words import did_you_mean, some
 
 PREFLIGHT, CODE, STAGING, HELPERS = "Preflight", "Code that ran", "Staging", "Dataset helpers"
 IMPORTS, RAY, RUN, METRICS, ARTIFACTS = IMPORT_PROOF, "Ray cluster", "Run", "Required metrics", "Artifacts"
@@ -115,8 +115,7 @@ def not_found(evidence: Evidence, metric: str) -> str:
 
 
 def _first(names: Sequence[str]) -> str:
-    shown = ", ".join(f"`{name}`" for name in names[:MAX_NAMED])
-    return shown + (f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else "")
+    return some([f"`{name}`" for name in names], MAX_NAMED)
 
 
 def artifacts_deliverable(evidence: Evidence, attempt: Attempt, finished: bool) -> Deliverable:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from jobspec.evidence.evidence import Attempt, Evidence, Results, ServiceResult
 from jobspec.plan import ServicePlan
 from jobspec.verdict import Deliverable, EvidenceItem, Status
+from jobspec.words import some
 
 NAME = "Service {}"
 NOT_OURS = "an earlier phase stopped the run"
@@ -47,7 +48,7 @@ def _deliverable(service: ServicePlan, attempt: Attempt) -> Deliverable:
         return _absent(name, service, attempt, results, items)
     times = max(row.ready_s or 0.0 for row in rows)
     how = HOW[service.ready.kind].format(service.ready.text, service.ready.status)
-    where = ", ".join(row.node for row in rows[:3]) + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")
+    where = some([row.node for row in rows], 3)
     reason = f"ready on {where} after {times:.1f} s ({how}), and alive until the run ended it"
     return Deliverable(name, Status.PASS, items, reason)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from jobspec.metrics.table import Table
 from jobspec.runtime.base.metric_files import Row
+from jobspec.words import some
 
 WATCHED = re.compile(
     r"(?<![a-z])(?:[a-z]*loss(?:es)?|rewards?|scores?|[a-z]*kl[df]?|entrop(?:y|ies)|grads?|gradients?|gradnorm|"
@@ -45,5 +46,4 @@ def first_not_finite(table: Table, more: Iterable[str] = ()) -> Row | None:
 def all_finite(table: Table) -> str:
     """What was scanned, as a part of a sentence, for a table without such a row."""
     names = watched(table)
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return f"all values of {len(names)} metrics are finite ({', '.join(names[:MAX_NAMED])}{more})"
+    return f"all values of {len(names)} metrics are finite ({some(names, MAX_NAMED)})"

@@ -14,6 +14,7 @@ from jobspec.runtime.base import hostlist
 from jobspec.spec.paths import Origin
 from jobspec.spec.slurm import RunOptions
 from jobspec.units import utc
+from jobspec.words import some
 
 MOST_NAMED = 8
 
@@ -74,9 +75,7 @@ def _told(avoided: Sequence[Avoided]) -> Finding:
 
 
 def _names(nodes: Iterable[str]) -> str:
-    names = [f"`{node}`" for node in nodes]
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return some([f"`{node}`" for node in nodes], MOST_NAMED)
 
 
 def _why(entry: Avoided) -> str:

@@ -26,6 +26,7 @@ from jobspec.verdict import (
     Status,
     is_void,
 )
+from jobspec.words import some
 
 MAX_KEY_LINES = 6
 MAX_COMMAND = 300
@@ -204,19 +205,14 @@ def state(report: Report, repo: RepoPlan | None) -> str:
         return f"submitted {submitted}; its state at the start cannot be told: {ran.unknown}"
     if not ran.differs(repo):
         return f"{submitted}, unchanged when it started"
-    changed = f" (changed: {_named(ran.changed)})" if ran.changed else ""
+    changed = f" (changed: {some(ran.changed, MAX_DIRTY)})" if ran.changed else ""
     word = "ran" if report.driver_started else "found"  # a blocked run executed none of it
     return f"submitted {submitted}; {word} {_at(ran.commit, ran.uncommitted, bool(ran.uncommitted))}{changed}"
 
 
 def _at(commit: str, files: Sequence[str], dirty: bool) -> str:
-    more = f" plus uncommitted {_named(files) or 'files'}" if dirty else ", no uncommitted files"
+    more = f" plus uncommitted {some(files, MAX_DIRTY) or 'files'}" if dirty else ", no uncommitted files"
     return (commit or "no commit recorded") + more
-
-
-def _named(files: Sequence[str]) -> str:
-    more = f" and {len(files) - MAX_DIRTY} more" if len(files) > MAX_DIRTY else ""
-    return ", ".join(files[:MAX_DIRTY]) + more
 
 
 def _commands(report: Report) -> str:

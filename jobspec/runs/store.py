@@ -16,6 +16,7 @@ from typing import NamedTuple
 from jobspec.disk import is_folder
 from jobspec.finding import fail
 from jobspec.runs.paths import RUN_ID, RunPaths
+from jobspec.words import some
 
 _KNOWN_FOLDERS = "run-folders"
 _SECOND = len("20261130-120000")  # of a run id
@@ -77,12 +78,11 @@ class RunStore:
         if named:
             return named[0].paths
         if matches:
-            shown = ", ".join(f"`{run.run_id}` ({run.name})" for run in matches[:8])
-            more = f" and {len(matches) - 8} more" if len(matches) > 8 else ""
+            shown = some([f"`{run.run_id}` ({run.name})" for run in matches], 8)
             raise fail(
                 "run.ambiguous",
                 f"`{ref}` is the beginning of {len(matches)} run ids",
-                why=f"candidates: {shown}{more}",
+                why=f"candidates: {shown}",
                 fix="give more characters of the id",
             )
         raise fail("run.unknown", f"no run `{ref}`", why=self._nearest(ref, runs), fix=_FIND_FIX)

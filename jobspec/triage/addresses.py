@@ -12,6 +12,7 @@ from jobspec.log_text import clean
 from jobspec.triage.blocks import View
 from jobspec.triage.landmarks import Kind, find_first, kind, present
 from jobspec.triage.match import Match
+from jobspec.words import some
 
 OWN = (
     kind("Bootstrap : Using"),
@@ -101,5 +102,4 @@ def _shown(place: tuple[str, int, str]) -> str:
 
 
 def _names(names: Set[str]) -> str:
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(sorted(names)[:MOST_NAMES]) + more
+    return some(sorted(names), MOST_NAMES)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from jobspec.log_text import strip_ansi
 from jobspec.triage.match import Match
 from jobspec.triage.signatures import BLOCKED
+from jobspec.words import some
 
 # Kinds of failures for which the node matters.
 KINDS = frozenset({"node", "container", "mount", "gpu"})
@@ -98,6 +99,4 @@ def _suspect(match: Match, names: Set[str], every: Set[str]) -> Match:
 
 
 def _names(nodes: Set[str]) -> str:
-    names = sorted(nodes)
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(names[:MOST_NAMES]) + more
+    return some(sorted(nodes), MOST_NAMES)

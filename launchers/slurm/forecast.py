@@ -17,6 +17,7 @@ from jobspec.launchers.access.command import Client, Completed
 from jobspec.launchers.slurm.commands import gpus_by_type, refusal_fix
 from jobspec.runtime.base import hostlist
 from jobspec.units import parse_time, slurm_time
+from jobspec.words import some
 
 if TYPE_CHECKING:
     from jobspec.plan import Plan
@@ -104,8 +105,6 @@ class Forecast:
 
 
 def _too_many(it: Short) -> Finding:
-    names = ", ".join(f"`{name}`" for name in it.excluded[:MOST_NAMED])
-    more = len(it.excluded) - MOST_NAMED
     if it.listed:
         off = f"jobspec nodes remove {' '.join(it.listed[:MOST_NAMED])} --cluster {it.cluster}"
         fix = f"run `{off}`, or leave the list out by `--set slurm.avoid_listed=false`"
@@ -114,7 +113,7 @@ def _too_many(it: Short) -> Finding:
     return error(
         "nodes.too-many-excluded",
         f"{it.left} of the partition's {it.there} nodes are left, and the run needs {it.needed}",
-        f"excluded are {names}" + (f" and {more} more" if more > 0 else ""),
+        "excluded are " + some([f"`{name}`" for name in it.excluded], MOST_NAMED),
         fix,
         path="slurm.exclude",
     )

@@ -20,6 +20,7 @@ from jobspec.launchers import JobState
 from jobspec.runs.owner import own, owner
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.store import RunStore, open_store
+from jobspec.words import some
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -63,10 +64,9 @@ def _wanted(store: RunStore, ref: str) -> RunPaths:
         return store.find(ref)
     live = [view.run for view in observe.observe(mine) if view.launch is not None and not view.final]
     if len(live) > 1:
-        shown = ", ".join(f"`{run.run_id}`" for run in live[:8])
-        more = f" and {len(live) - 8} more" if len(live) > 8 else ""
+        shown = some([f"`{run.run_id}`" for run in live], 8)
         what = f"{len(live)} runs of the name `{ref}` go on"
-        raise fail("run.ambiguous", what, why=f"candidates: {shown}{more}", fix="name one by its id")
+        raise fail("run.ambiguous", what, why=f"candidates: {shown}", fix="name one by its id")
     return live[0] if live else store.find(ref)
 
 

@@ -15,9 +15,10 @@ from jobspec.spec.schema import Kind, root_shape
 from jobspec.spec.yaml.construct import Builder
 from jobspec.spec.yaml.nodes import compose
 from jobspec.spec.yaml.wrong_kind import WORDS, binary, mistaken
-from jobspec.words import did_you_mean
+from jobspec.words import did_you_mean, some
 
 MAX_BYTES = 4 * 1024 * 1024  # ours; a spec has a few kilobytes
+MOST_NAMED = 8  # files that a message names
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def _files_there(path: FilePath) -> str:
         return f"check the path: there is no folder `{path.parent}`"
     names = _specs_in(path.parent)
     return did_you_mean(path.name, names) or (
-        f"name one of the files there: {_some(names)}" if names else "check the path"
+        f"name one of the files there: {some(names, MOST_NAMED)}" if names else "check the path"
     )
 
 
@@ -47,10 +48,6 @@ def _specs_in(folder: FilePath) -> list[str]:
         return sorted(item.name for item in folder.glob("*.y*ml") if not item.name.startswith("."))
     except OSError:
         return []  # a folder that this user may enter but not list
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def _without_waiting(path: str, flags: int) -> int:
@@ -75,7 +72,8 @@ def read_text(path: FilePath, kind: Kind) -> str:
         raise fail(
             "spec.file",
             f"this is a directory, and a {word} is a file",
-            fix="name a `.yaml` file in it" + (f": {_some(names)}" if (names := _specs_in(path)) else ""),
+            fix="name a `.yaml` file in it"
+            + (f": {some(names, MOST_NAMED)}" if (names := _specs_in(path)) else ""),
             file=name,
         ) from None
     except (OSError, ValueError) as problem:
