@@ -45,5 +45,7 @@ def first_not_finite(table: Table, more: Iterable[str] = ()) -> Row | None:
 def all_finite(table: Table) -> str:
     """What was scanned, as a part of a sentence, for a table without such a row."""
     names = watched(table)
+    if not names:
+        return "no metric that has to be finite is logged"
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return f"all values of {len(names)} metrics are finite ({', '.join(names[:MAX_NAMED])}{more})"
