@@ -16,6 +16,7 @@ MEASURED = ("numerics", "learning")  # kinds of failure that the metrics show as
 # A launcher that got a signal itself: what it ends are its own processes. Source: torch `elastic`.
 SIGNALLED = re.compile(r"SignalException: Process \d+ got signal: (?:1|2|15)\b")
 TERMINATED = "effect.terminated"
+LEFT = re.compile(r"^SystemExit\b")  # the program's own doing
 ENDED_FROM_OUTSIDE = (130, 143)  # SIGINT, SIGTERM: somebody, or a time limit
 
 
@@ -25,8 +26,10 @@ def judge_end(facts: Facts, attempt: Attempt, others: Sequence[Deliverable], sho
     code, item = _exit_code(facts)
     if item is not None and code and (facts.ended or facts.stated or not _proved(others)):
         status = Status.BLOCKED if code in ENDED_FROM_OUTSIDE else Status.FAIL
-        what = "the run" if facts.ended or facts.stated else "a task of the run"
-        return Deliverable(RUN, status, (item,), f"{what} ended with exit code {code}")
+        what = "the run ended with exit code" if facts.ended else "a task of the job ended with exit code"
+        if facts.stated and not facts.ended:  # a script says it of any of its commands
+            what = "the last exit code that a log states is"
+        return Deliverable(RUN, status, (item,), f"{what} {code}")
     if item is not None and (facts.ended or facts.stated):
         # The last command's code: a batch shell that got SIGTERM alone states 0 as well.
         reason = "exit code 0, which alone proves nothing"
@@ -36,7 +39,7 @@ def judge_end(facts: Facts, attempt: Attempt, others: Sequence[Deliverable], sho
         lines = [match for match in lines if match.kind not in MEASURED]
     serious = next((match for match in lines if not match.generic or (short and not match.wrapper)), None)
     if serious is None or (_proved(others) and not short):
-        reason = "no log states its exit code"
+        reason = "no line that is known states its exit code"
         return Deliverable(RUN, Status.SKIPPED, reason=reason, required=False)
     item = EvidenceItem(serious.file, serious.line, serious.text)
     status = Status.BLOCKED if serious.verdict == "Blocked" else Status.FAIL
@@ -49,7 +52,11 @@ def as_stopped(attempt: Attempt) -> Attempt:
     Such a request comes from outside of the programs whose logs these are.
     """
     failures = [match for match in attempt.matches if match.verdict != NOTE and not match.survived]
-    asked = [match for match in failures if match.signature == TERMINATED or SIGNALLED.search(match.text)]
+    asked = [
+        match
+        for match in failures
+        if (match.signature == TERMINATED and not LEFT.search(match.text)) or SIGNALLED.search(match.text)
+    ]
     if not asked or any(match not in asked and not match.wrapper for match in failures):
         return attempt
     title = "a signal asked the run to end, and the files show no known failure beside it"
@@ -88,7 +95,7 @@ def missing_steps(evidence: Evidence, steps: int) -> Deliverable | None:
     planned, last = _steps(evidence, steps)
     if last >= planned:
         return None
-    reason = f"not shown: {last:g} of {planned} announced steps are logged, and no log states an exit code"
+    reason = f"not shown: {last:g} of {planned} announced steps are logged, and no exit code is found"
     return Deliverable(RUN, Status.BLOCKED, reason=reason)
 
 

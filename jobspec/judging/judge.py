@@ -253,9 +253,9 @@ def line_findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple
     lines = attempt.own_matches
     survived = [match for match in lines if match.survived][:MAX_SURVIVED]
     findings.extend(
-        _suspicious(match, ", and train steps followed", "it did not stop the run")
+        _suspicious(match, ", and train steps followed", "training went on after it, or began anew")
         if match.trained_on
-        else _suspicious(match, "", "other lines say more about how the run ended")
+        else _suspicious(match, "", "it is not taken for what ended the run")
         for match in survived
     )
     failures = [

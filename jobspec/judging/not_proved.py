@@ -26,17 +26,20 @@ STATED = {
     ("peft", True): "only an adapter was trained: full-parameter training is not proved",
 }
 
+# As levels say it; a metric that is asked for is judged by itself.
+NO_LEARNING = "nothing is proved about learning"
 NO_BASELINE = "no known-good baseline was compared: the trend counts from the run's own start"
 
 
 def limitations(evidence: Evidence) -> tuple[str, ...]:
     """One sentence per thing that the run does not prove, each once."""
-    sentences = [*evidence.plan.expect.limitations]
+    expect = evidence.plan.expect
+    sentences = [text for text in expect.limitations if expect.learning is None or text != NO_LEARNING]
     sentences.extend(_of_resources(evidence))
     sentences.extend(_of_sources(evidence))
     sentences.extend(_of_training(evidence))
     sentences.extend(_of_learning(evidence, sentences))
-    sentences.extend([NO_BASELINE] if evidence.plan.expect.learning is not None else [])
+    sentences.extend([NO_BASELINE] if expect.learning is not None else [])
     return tuple(dict.fromkeys(sentences))
 
 
@@ -52,7 +55,7 @@ def _of_resources(evidence: Evidence) -> Iterator[str]:
     unknown = [what for what, count in (("nodes", plan.nodes), ("GPUs", plan.gpus_per_node)) if not count]
     if evidence.foreign and unknown:
         sizes = " and ".join(unknown)
-        yield f"the files do not say how many {sizes} took part: nothing is claimed about them"
+        yield f"no line that is known says how many {sizes} took part: nothing is claimed about them"
     elif plan.gpus_per_node == 0:
         yield "no GPU took part: nothing is proved about CUDA, NCCL or GPU memory"
     elif not any(plan.driver_gpus_of(part.first) for part in plan.parts):
@@ -120,6 +123,6 @@ def _of_learning(evidence: Evidence, said: Sequence[str]) -> Iterator[str]:
         return
     expect = evidence.plan.expect
     if expect.learning is not None or any(part.learning is not None for part in expect.parts):
-        yield "a learning signal over few steps is no convergence"
+        yield "a learning signal is no convergence"
     elif evidence.plan.framework != "command":
         yield "no learning signal was asked for: neither learning nor convergence is proved"

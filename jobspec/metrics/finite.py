@@ -46,4 +46,6 @@ def first_not_finite(table: Table, more: Iterable[str] = ()) -> Row | None:
 def all_finite(table: Table) -> str:
     """What was scanned, as a part of a sentence, for a table without such a row."""
     names = watched(table)
+    if not names:
+        return "no metric that has to be finite is logged"
     return f"all values of {len(names)} metrics are finite ({some(names, MAX_NAMED)})"

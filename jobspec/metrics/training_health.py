@@ -35,6 +35,7 @@ ENTROPY_LEAST, ENTROPY_MOST = 0.05, 2.0
 GRADIENT_GROWTH, GRADIENT_MOST = 30, 10.0
 GAP_GROWTH = 5
 HELD_OUT_FALL = 0.8  # of its start
+FROZEN_SAMPLES = "mostly the sampled policy never changes, or the value is not computed anew"
 CONSTANT = "a reward that never moves shows no learning; mostly every answer earns the same"
 PERSISTENT = 0.9  # share of the later steps that must show the pattern too
 
@@ -126,8 +127,9 @@ def _no_advantage(rows: Rows) -> Iterator[Trouble]:
     share = "frac" in rows[0].metric  # of the groups whose answers all have one reward
     equal = [row for row in rows if (row.value >= HIGH if share else row.value == 0)]
     if len(rows) >= MIN_ROWS and 2 * len(equal) > len(rows):
-        what = f"`{rows[0].metric}` is {equal[0].value:.3g} in {len(equal)} of {len(rows)} steps"
-        why = "all answers of a group have the same reward, so their advantages are 0"
+        value = f"{HIGH:g} or more" if share else "0"
+        what = f"`{rows[0].metric}` is {value} in {len(equal)} of {len(rows)} steps"
+        why = "where all answers of a group have the same reward, their advantages are 0"
         fix = "look at samples and rewards of a group; use data that is neither too easy nor too hard"
         yield Trouble("zero-advantage", equal[0], what, why, fix, fatal=False)
 
@@ -137,7 +139,7 @@ def _frozen(rows: Rows) -> Iterator[Trouble]:
     later = rows[1:]
     if len(later) >= MIN_ROWS and all(row.value == 0 for row in later):
         what = f"`{rows[0].metric}` is exactly 0 at all {len(later)} steps after the first"
-        why = "the policy never leaves its reference: the adapter is frozen or not used, or no KL is computed"
+        why = "no KL is computed, or the policy never leaves its reference: the adapter is frozen or not used"
         fix = "check that the adapter is trainable and that its weights reach the measured policy"
         yield Trouble("frozen-policy", later[0], what, why, fix)
 
@@ -149,7 +151,7 @@ def _constant(rows: Rows, kind: str, why: str) -> Iterator[Trouble]:
 
 
 def _constant_logprobs(rows: Rows) -> Iterator[Trouble]:
-    yield from _constant(rows, "constant-logprobs", "the sampled policy never changes")
+    yield from _constant(rows, "constant-logprobs", FROZEN_SAMPLES)
 
 
 def _flat_reward(rows: Rows) -> Iterator[Trouble]:
@@ -239,7 +241,7 @@ def _entropy(rows: Rows) -> Iterator[Trouble]:
     start, end = _ends(rows)
     if start > 0 and end <= min(ENTROPY_LEAST, start / 10):
         since = _since(rows, lambda value: value <= min(ENTROPY_LEAST, start / 10))
-        why = "all answers to a prompt become alike, so there is little left to learn from"
+        why = "the answers to a prompt mostly become alike then, and little is left to learn from"
         fix = "raise the upper clip or the entropy coefficient, or the sampling temperature"
         yield Trouble("entropy-collapse", since, _change(rows, since), why, fix, fatal=False)
     if start > 0 and end >= max(ENTROPY_MOST, 4 * start):
@@ -306,7 +308,7 @@ def _lost(rows: Rows) -> Iterator[Trouble]:
     since = _since(tail, lambda value: value < peak - BEGUN * (peak - end))
     top = f"`{rows[0].metric}` stood at {peak:.3g} about step {tail[width // 2].step}"
     what = f"{top} and fell to about {end:.3g} by step {rows[-1].step}, from about step {since.step} on"
-    why = "what had been learnt is lost" if rose else "the reward is far below what it was before"
+    why = "what the reward had gained is lost" if rose else "the reward is far below what it was before"
     fix = "look at samples and at KL, entropy and gradient norm about that step; use an earlier checkpoint"
     kind = "reward-collapse" if share >= LOST_ALL else "reward-fell"
     yield Trouble(kind, since, what, why, fix, fatal=share >= LOST_ALL)
@@ -355,7 +357,8 @@ def held_out_rise(table: Table, but: str = "") -> str:
         if rows[0].metric == but:
             continue
         values = [row.value for row in rows]
-        if all(map(math.isfinite, values)) and len(values) > MIN_ROWS and trend_p_value(values) < 0.05:
+        higher = all(map(math.isfinite, values)) and len(values) > MIN_ROWS and values[-1] > values[0]
+        if higher and trend_p_value(values) < 0.05:
             return f"`{rows[0].metric}` rose with it, {values[0]:.3g} -> {values[-1]:.3g}"
     return ""
 

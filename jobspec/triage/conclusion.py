@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from jobspec.triage.addresses import NOT_MET, with_addresses
 from jobspec.triage.attempts import Attempt
+from jobspec.triage.landmarks import Landmark
 from jobspec.triage.match import Match
 from jobspec.triage.nodes import with_nodes
 from jobspec.triage.ranking import (
@@ -16,6 +17,7 @@ from jobspec.triage.ranking import (
     EFFECT,
     HANGS,
     NEVER_SURVIVED,
+    OF_EVALUATION,
     SAME_MOMENT_S,
     demote_end,
     first_cause,
@@ -79,8 +81,8 @@ def conclude(logs: Sequence[Sequence[Part]]) -> list[Match]:
     found, ends = _settled(last), [_settled(parts) for parts in [*_attempts(before), *earlier]]
     told = tuple(_told(at, matches) for at, matches in enumerate(ends, 1))
     if told:
-        # That logs of several jobs are tries of one run is read from their times and names alone.
-        this = f"{'inferred: ' if before else ''}this is attempt {len(told) + 1} in these logs"
+        # Times, names and lines of a start show it; a second program of one script has such lines too.
+        this = f"inferred: this is attempt {len(told) + 1} in these logs"
         found = [
             match if match.verdict == NOTE else replace(match, facts=(*match.facts, this, *told))
             for match in found
@@ -197,8 +199,8 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
         return [with_last_work(end, works) if match is end else match for match in matches]
     if end is None or not is_end(end):
         return matches
-    dones = ((part.file, part.attempt.course.done) for part in parts)
-    ends = [f"{file}:{done.line}" for file, done in dones if done is not None]
+    dones = [(part.file, part.attempt.course.done) for part in parts]
+    ends = [(f"{file}:{done.line}", _came_before(done, file, end)) for file, done in dones if done]
     blocked = next((match for match in matches if not ends and _held_up(match, parts)), None)
     if blocked is not None:
         return rank(_below_end(match, end, blocked) for match in matches)
@@ -212,7 +214,8 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
         if last is not None:
             return rank(_below_end(match, end, last) for match in matches)
     if ends:
-        fact = f"a trainer had said before that it was at its end ({ends[0]})"
+        place, sure = max(ends, key=lambda known: known[1])
+        fact = f"a trainer {'had said before' if sure else 'says as well'} that it was at its end ({place})"
         told = told if told is not None and told.kind == STALL else end
         told = replace(told, facts=(*told.facts, fact))
     if told is None:
@@ -220,6 +223,13 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
     if told.kind != STALL:
         return [told if match is end else match for match in matches]
     return _beside(told, matches, worked=any(work.last is not None for work in works.values()))
+
+
+def _came_before(mark: Landmark, file: str, end: Match) -> bool:
+    """Whether the logs show that the mark came before the end."""
+    if file == end.file:
+        return mark.line < end.line
+    return mark.time is not None and end.time is not None and mark.time <= end.time
 
 
 def _with_launch(matches: list[Match]) -> list[Match]:
@@ -235,9 +245,12 @@ def _with_launch(matches: list[Match]) -> list[Match]:
 
 
 def _from_the_start(match: Match, parts: Sequence[Part]) -> Match:
-    """The match; a value of the first step that is no number did not come from the steps before it."""
+    """The match; a value of the first step that is no number did not come from the steps before it. One of an
+    evaluation says nothing of the training."""
     first = next((part.attempt.course.first_step for part in parts if part.file == match.file), None)
     if match.signature != NO_NUMBER or first is None or first.line < match.line:
+        return match
+    if OF_EVALUATION.search(match.text):
         return match
     fact = "it is in the first step that the log shows of this training"
     return replace(match, facts=(*match.facts, fact), fix=FROM_THE_START)
@@ -320,11 +333,12 @@ def _below_end(match: Match, end: Match, blocked: Match) -> Match:
 def _told(number: int, matches: list[Match]) -> str:
     end = first_cause(matches)
     if end is None:
-        return f"attempt {number} shows no failure"
+        return f"attempt {number} shows no failure that is known"
     return f"attempt {number}: {end.title} ({end.file}:{end.line})"
 
 
 def _as_earlier(match: Match) -> Match:
     if match.verdict == NOTE:
         return match
-    return replace(match, verdict=NOTE, survived=True, why=f"{match.title}; another attempt followed")
+    why = f"{match.title}; inferred: another attempt followed"
+    return replace(match, verdict=NOTE, survived=True, why=why)

@@ -72,10 +72,12 @@ def _with_nodes(match: Match, said: Mapping[str, Set[str]], files: Set[str], eve
     if crashed:
         return _suspect(match, said[match.signature], every)
     names, ended = said[match.signature], set(said.get(STEP_ENDED, ())) - {UNTOLD}
-    if len(names) > 1 or (not names and len(files) > 1):
-        fact = f"said by {_names(names or files)}: excluding one node does not help"
+    if len(names) > 1:
+        fact = f"said by {_names(names)}: excluding one node does not help"
+    elif not names and len(files) > 1:
+        fact = f"said in {_names(files)}: where these are of several nodes, excluding one does not help"
     elif names and len(every) > 1:
-        fact = f"only {_names(names)} says it, of {len(every)} nodes that these logs name"
+        fact = _alone(names, every)
         match = replace(match, node=match.node or min(names))
     elif not names and len(ended) > 1:
         fact = f"tasks failed on {_names(ended)}; the line names no node, so it may be of one or of all"
@@ -88,7 +90,7 @@ def _suspect(match: Match, names: Set[str], every: Set[str]) -> Match:
     """The crash before the training; as the node's where only one of several nodes tells of it."""
     if len(names) != 1 or len(every) == 1:
         return match
-    node, fact = min(names), f"only {_names(names)} says it, of {len(every)} nodes that these logs name"
+    node, fact = min(names), _alone(names, every)
     return replace(
         match,
         kind="node",
@@ -96,6 +98,11 @@ def _suspect(match: Match, names: Set[str], every: Set[str]) -> Match:
         fix=SUSPECT.format(node=node),
         facts=(*match.facts, fact),
     )
+
+
+def _alone(names: Set[str], every: Set[str]) -> str:
+    """Of other nodes these logs may name more: those count whose lines are known."""
+    return f"only {_names(names)} says it, of {len(every)} nodes with lines that triage knows"
 
 
 def _names(nodes: Set[str]) -> str:

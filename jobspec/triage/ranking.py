@@ -23,6 +23,8 @@ SAME_MOMENT_S = 5.0
 NEVER_SURVIVED = frozenset(
     {"numerics", "learning", "checkpoint", "refit", "data-plane", "time-limit", "preempted", "secret"}
 )
+# Unless an evaluation logged the value.
+OF_EVALUATION = re.compile(r"(?i)(?<![a-z])(?:eval|val|valid|validation|test)[ _/.-](?:\w+/)*\w*loss\b")
 ENDS = frozenset({"time-limit", "cancelled"})
 # A launcher's refusal: nothing that it was to start has run.
 LAUNCHER = re.compile(
@@ -64,7 +66,7 @@ EFFECT = "effect"  # the kind of lines that repeat a failure without a word abou
 STALL_LEVEL, NOTES = 2, 8  # levels of `rank`
 # Fields of `Course`, and what they say: those that show less first.
 MARKS_SAY = {
-    "construction": "the construction of the model began",
+    "construction": "the construction of a model began",
     "built": "the trainer was built",
     "done": "the trainer said that it was at its end",
     "bar": "a bar of the training had moved",
@@ -239,7 +241,7 @@ def _comes_after(match: Match, stall: Match) -> bool:
 
 def _survived(match: Match, courses: Mapping[str, Course], found: Iterable[Match]) -> Match:
     """The match, weakened where the run went on after it or had ended before it."""
-    if match.verdict == NOTE or match.kind in NEVER_SURVIVED:
+    if match.verdict == NOTE or (match.kind in NEVER_SURVIVED and not OF_EVALUATION.search(match.text)):
         return match
     went_on = any(
         _after(mark, match, file)

@@ -232,7 +232,7 @@ def _why(end: Match, silence: Silence) -> str:
     if work.count >= FEW_SIGNS and work.longest:
         parts.append(f"no pause before it was longer than {_span(work.longest)}")
     if work.phase is not None and work.phase.line != last.line:
-        parts.append(f"the last phase that began is `{work.phase.text}` ({file}:{work.phase.line})")
+        parts.append(f"the last line about a phase is `{work.phase.text}` ({file}:{work.phase.line})")
     if work.last is None:
         return "; ".join([*parts, "inferred: it never began to work, or works without a word"])
     return "; ".join([*parts, f"inferred: the run stood still, and the end ({end.title}) is an effect"])

@@ -61,7 +61,7 @@ def test_every_attempt_gets_its_end() -> None:
     matches = scan_files([CASES / "preempt-stale-store" / "input.log"])
     cause = first_cause(matches)
     assert cause is not None
-    assert cause.facts[0] == "this is attempt 2 in these logs"
+    assert cause.facts[0] == "inferred: this is attempt 2 in these logs"
     assert cause.facts[1].startswith("attempt 1: Slurm preempted the job, or a step of it (")
     assert cause.facts[1].endswith("preempt-stale-store/input.log:18)")
     assert "slurm.preempted" in {match.signature for match in matches if match.verdict == "Note"}

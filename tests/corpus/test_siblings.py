@@ -212,7 +212,7 @@ def test_node_of_an_nccl_line() -> None:
     [
         ([f"slurmstepd-n1: error: pyxis:     {HOOK}", f"slurmstepd-n2: error: pyxis:     {HOOK}"],
          "said by n1, n2: excluding one node does not help"),
-        ([f"n7: {HOOK}", "n8: Killed"], "only n7 says it, of 2 nodes that these logs name"),
+        ([f"n7: {HOOK}", "n8: Killed"], "only n7 says it, of 2 nodes with lines that triage knows"),
         ([HOOK], None),
         ([f"(W pid=1, ip=10.0.0.2) {HOOK} [repeated 7x across cluster]", "n8: Killed"], None),
     ],

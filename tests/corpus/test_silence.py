@@ -265,7 +265,7 @@ def test_last_attempt_is_the_cause_and_earlier_ends_are_told(name: str) -> None:
     lines, expected, earlier = ATTEMPTS[name]
     cause = cause_of(lines)
     assert cause is not None and (cause.signature, cause.line) == expected
-    assert cause.facts[0] == "this is attempt 2 in these logs"
+    assert cause.facts[0] == "inferred: this is attempt 2 in these logs"
     assert cause.facts[1].startswith("attempt 1: ") and earlier in cause.facts[1]
 
 

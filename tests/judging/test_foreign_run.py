@@ -204,7 +204,7 @@ def test_stated_exit_code_counts(tmp_path: Path, code: int, result: Result) -> N
     (tmp_path / "slurm-1.out").write_text(STEPS + END.format(code))
     verdict = judge(tmp_path)
     assert verdict.result is result
-    assert "no log states the exit code of the run" not in verdict.limitations
+    assert "no line that is known states the exit code of the run" not in verdict.limitations
     run = verdict.deliverable("Run")
     assert run is not None
     assert run.reason == (
@@ -231,12 +231,12 @@ def test_exit_code_zero_alone_proves_nothing(tmp_path: Path) -> None:
 def test_task_that_failed_counts_where_nothing_is_proved(tmp_path: Path) -> None:
     line = "srun: error: n2: task 3: Exited with exit code 9\n"
     (tmp_path / "slurm-1.out").write_text(line)
-    assert "a task of the run ended with exit code 9" in judge(tmp_path).reason
+    assert "a task of the job ended with exit code 9" in judge(tmp_path).reason
     metrics(tmp_path)  # a worker that is ended after the driver leaves such a line, too
     verdict = judge(tmp_path)
     assert verdict.result is Result.PASS
     run = verdict.deliverable("Run")
-    assert run is not None and run.reason == "no log states its exit code"
+    assert run is not None and run.reason == "no line that is known states its exit code"
 
 
 ROOT = "/src/Megatron-Bridge"
@@ -273,7 +273,7 @@ def test_nothing_about_size_is_made_up(tmp_path: Path) -> None:
     metrics(tmp_path)
     limits = " ".join(judge(tmp_path).limitations)
     assert (
-        "the files do not say how many" in limits
+        "no line that is known says how many" in limits
         and "no GPU took part" not in limits
         and "one node" not in limits
     )

@@ -152,7 +152,7 @@ def test_skyrl_says_that_it_saved_and_loaded(tmp_path: Path) -> None:
     verdict = judged(tmp_path, "skyrl", "checkpoint", steps=8)
     checkpoint = next(item for item in verdict.deliverables if item.name == "Checkpoint")
     assert (verdict.result, checkpoint.status) == (PASS, Status.PASS)
-    assert "the files of it are not among these" in checkpoint.reason
+    assert "no files of it were found" in checkpoint.reason
 
 
 def test_skyrl_scores_of_each_evaluation_have_their_step(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_line_of_the_shutdown_is_not_said_to_be_outlived(tmp_path: Path) -> None
     assert [(one.what, one.fix) for one in found] == [
         (
             "a line looks like a failure: Killed",
-            "look at the line once: other lines say more about how the run ended",
+            "look at the line once: it is not taken for what ended the run",
         )
     ]
 
@@ -259,3 +259,63 @@ def test_end_by_mlflow_is_told(status: str, told: list[str], tmp_path: Path) -> 
     write(run / "meta.yaml", ["run_id: ab12", f"status: {status}"])
     said = [text for text in judged(tmp_path, learning="reward").limitations if "MLflow" in text]
     assert said == [f"MLflow's own record says {word} of the run in mlruns/0/ab12" for word in told]
+
+
+def test_what_a_run_of_others_had_is_not_made_up(tmp_path: Path) -> None:
+    """A fine-tuning has no reward, the log announces the steps, and jobspec does not know each exit code."""
+    lines = [f"{{'loss': {2 - 0.03 * i:.4f}, 'grad_norm': 0.5, 'epoch': {i / 40}}}" for i in range(1, 41)]
+    write(tmp_path / "train.log", [*lines, "Job entrypoint command failed with exit code 1, last logs:"])
+    limits = " ".join(judged(tmp_path, "trl", learning="loss").limitations)
+    for made_up in (
+        "a rule reward",
+        "took part: its",
+        "no log states",
+        "only the command line",
+        "about learning",
+    ):
+        assert made_up not in limits
+
+
+def test_start_that_follows_a_failure_is_not_said_to_be_the_same_run(tmp_path: Path) -> None:
+    steps = [f"step {i}/20 | loss {2 - 0.01 * i:.3f}" for i in range(1, 21)]
+    crash = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+    write(tmp_path / "train.log", [*steps[:9], crash, "+ python train.py", *steps])
+    found = [finding for finding in judged(tmp_path, learning="loss").findings if crash in finding.what]
+    assert [one.fix for one in found] == [
+        "look at the line once: training went on after it, or began anew",
+    ]
+
+
+def test_command_that_states_a_code_is_not_the_run(tmp_path: Path) -> None:
+    write(tmp_path / "train.log", [*trainer(40, 40), "rsync: exit code 23"])
+    run = next(item for item in judged(tmp_path, "trl").deliverables if item.name == "Run")
+    assert run.reason == "the last exit code that a log states is 23"
+
+
+def test_checkpoint_too_deep_to_be_found_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    state = {
+        "global_step": 40,
+        "log_history": [{"step": s, "reward": v} for s, v in enumerate(rising(40), 1)],
+    }
+    write(tmp_path / "a/b/c/d/e/checkpoint-40/trainer_state.json", [json.dumps(state)])
+    write(tmp_path / "train.log", trainer(40, 40))
+    verdict = judged(tmp_path, "trl", "checkpoint")
+    assert "no checkpoint with a `trainer_state.json` was found" in verdict.reason
+
+
+def test_exit_of_a_program_by_itself_is_no_signal(tmp_path: Path) -> None:
+    write(tmp_path / "train.log", [*trainer(20, 40), *TRACE, "SystemExit: 1"])
+    told = [item.reason for item in judged(tmp_path, "trl").deliverables]
+    assert not any("a signal asked" in reason for reason in told)
+
+
+def test_steps_without_a_metric_make_no_claim_about_metrics(tmp_path: Path) -> None:
+    head = "2025-09-08 17:01:58.556 | INFO     | skyrl_train.utils:__exit__:188 - {}"
+    done = (
+        "Started: 'step'",
+        "Finished: 'sync_weights', time cost: 1.0s",
+        "Finished: 'step', time cost: 23.0s",
+    )
+    write(tmp_path / "1.log", [head.format(text) for _ in range(4) for text in done])
+    told = " ".join(item.reason for item in judged(tmp_path, "skyrl").deliverables)
+    assert "0 metrics" not in told

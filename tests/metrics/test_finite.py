@@ -55,3 +55,4 @@ def test_first_value_that_is_no_number_is_found() -> None:
 
 def test_what_was_scanned_is_said() -> None:
     assert all_finite(table(loss=0.1, kl=0.2, lr=1.0)) == "all values of 2 metrics are finite (loss, kl)"
+    assert all_finite(table(lr=1.0)) == "no metric that has to be finite is logged"

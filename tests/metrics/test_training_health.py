@@ -200,6 +200,8 @@ def test_rise_of_a_held_out_score_decides_what_the_reward_leaves_unclear(tmp_pat
     found = learning_of(run, walk, eval_reward=rising)
     assert found.status is Status.PASS and "`eval_reward` rose with it, 0.2 -> 0.39" in found.reason
     assert learning_of(run, walk, eval_reward=flat).status is Status.BLOCKED
+    lower = [0.6, *rising[:18], 0.55]  # it rises between two ends of which the second is lower
+    assert "rose with it" not in learning_of(run, walk, eval_reward=lower).reason
 
 
 def test_collapse_is_named_with_its_step(tmp_path: Path) -> None:
@@ -208,7 +210,8 @@ def test_collapse_is_named_with_its_step(tmp_path: Path) -> None:
     found = learning_of(run, rewards, kl=[1e-4 * 1.13**i for i in range(150)])
     assert found.status is Status.FAIL
     assert (
-        "from about step 70 on: what had been learnt is lost" in found.reason and "`kl` went" in found.reason
+        "from about step 70 on: what the reward had gained is lost" in found.reason
+        and "`kl` went" in found.reason
     )
 
 
@@ -248,3 +251,13 @@ def test_report_names_them_whatever_the_level(tmp_path: Path) -> None:
 def test_the_word_converged_is_never_used() -> None:
     for found in troubles(table(reward=lambda step: 1.0)):
         assert "converge" not in f"{found.what} {found.why} {found.fix}"
+
+
+def test_share_of_equal_groups_is_told_as_what_all_these_steps_have() -> None:
+    rows = [1.0 if step % 3 else 0.96 for step in range(1, 13)]
+    table = Table(
+        [Row("frac_reward_zero_std", step, value, None, "m", step) for step, value in enumerate(rows, 1)]
+    )
+    assert [one.what for one in troubles(table)] == [
+        "`frac_reward_zero_std` is 0.95 or more in 12 of 12 steps"
+    ]

@@ -96,7 +96,8 @@ def _problem(
         return f"not shown: `{BRIDGE}` was recorded on {too_few} nodes", ()
     if not lines:
         return (
-            f"not shown: no log says where `{BRIDGE}` was imported from; which Bridge ran is not proved",
+            f"not shown: no line that is known says where `{BRIDGE}` was imported from;"
+            " which Bridge ran is not proved",
             (),
         )
     return "", ()

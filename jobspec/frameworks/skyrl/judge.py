@@ -121,7 +121,7 @@ def judge_checkpoint(evidence: Evidence, lines: Found) -> Deliverable:
         reason = f"the last complete checkpoint is of step {step}, not of the last step {last}"
         return Deliverable(CHECKPOINT, missing_status(evidence), (item,), reason)
     if said:
-        reason = f"the trainer says that it saved step {step} whole; the files of it are not among these"
+        reason = f"the trainer says that it saved step {step} whole; no files of it were found"
         return Deliverable(CHECKPOINT, Status.PASS, (item,), reason)
     return Deliverable(CHECKPOINT, Status.PASS, (item, *saved[-1:]), f"complete up to step {step}")
 

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from jobspec.verdict import Deliverable
 
 NOT_PROVED = (
-    "data parallelism alone: no tensor, pipeline, expert or context parallelism",
-    "completions come from transformers' own generation unless `use_vllm` is set: no rollout engine",
-    "a rule reward: no reward model and no environment took part",
+    "no tensor, pipeline, expert or context parallelism is proved",
+    "no rollout engine is proved: without `use_vllm` transformers itself generates",
+    "no reward model and no environment is proved",
 )
 LEVELS = (
     Level(

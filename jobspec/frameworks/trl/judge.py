@@ -75,7 +75,7 @@ def _found_checkpoint(evidence: Evidence) -> Deliverable:
     saved = [one for one in evidence.checkpoints if STATE in one.files]
     last = evidence.plan.expect.steps
     if not saved:
-        reason = f"no checkpoint with a `{STATE}` is among the files"
+        reason = f"no checkpoint with a `{STATE}` was found"
         return Deliverable(CHECKPOINT, Status.BLOCKED, reason=reason)
     newest = max(saved, key=lambda one: one.step)
     item = EvidenceItem(newest.path, text=f"checkpoint of step {newest.step}, {newest.bytes} bytes")

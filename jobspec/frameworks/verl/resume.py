@@ -160,9 +160,9 @@ def _saved_by_log(seen: Seen) -> Answer:
     """The last save, by its first log line: verl logs no end. A loaded checkpoint was saved whole."""
     line = next((facts.saved[seen.planned] for facts in seen.logs if seen.planned in facts.saved), None)
     if line is None:
-        what = f"no checkpoint is among the files, and no log shows a save of step {seen.planned}"
+        what = f"no checkpoint was found, and no log shows a save of step {seen.planned}"
         return blocked(f"not shown: {what}")
-    return passed("saved according to the log (no checkpoint is among the files)", [line])
+    return passed("saved according to the log (no checkpoint was found)", [line])
 
 
 def _checkpoints(evidence: Evidence) -> tuple[Checkpoint, ...]:

@@ -254,7 +254,7 @@ def test_load_lines_prove_a_save_whose_folder_is_not_here(tmp_path: Path) -> Non
     (tmp_path / "x.log").write_text(sample("example"))
     found, reason = status(judge(tmp_path, "checkpoint"), VARIANTS)
     assert found is Status.PASS
-    assert "no checkpoint is among the files" in reason
+    assert "no checkpoint was found" in reason
 
 
 @pytest.mark.parametrize(
