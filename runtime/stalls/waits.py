@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Iterator, List, Optional, Pattern, Tuple
 
 from jobspec.runtime.stalls.stacks import MAIN, Frame, Process, Thread
@@ -21,7 +21,10 @@ DRAIN, STORE = "drain", "store"  # `op` of a queue and of the network: what is w
 DEBUGGER, TERMINAL, BATON = "debugger", "terminal", "baton"  # the same of a pipe, and of a file's lock
 ON_PEOPLE = (DEBUGGER, TERMINAL)
 UNDONE, FULL, BACKWARD = "task_done", "full", "backward"  # the same of a queue, and of a collective
+PROXY, POOLED = "proxy", "pooled"  # the same of a queue (a manager's object), and of the network
+TURN, SIGNAL = "turn of others", "signal of others"  # the same of locks and event loops: no name of a lock
 ON_RANKS = frozenset({COLLECTIVE, RENDEZVOUS, DEVICE})  # these wait for other ranks
+AT_ONE = (NETWORK, PIPE, FILE_LOCK)  # `op` is the one connection or file
 
 _OPS = (
     r"all_reduce\w*|all_gather\w*|_all_gather_base|reduce_scatter\w*|broadcast\w*|barrier|monitored_barrier"
@@ -44,11 +47,13 @@ _RULES: Tuple[Tuple[str, Pattern[str], Pattern[str]], ...] = tuple(
         (RAY, r"ray/_private/worker\.py", r"get|get_objects|wait"),
         (LOADER, r"torch/utils/data/dataloader\.py", r"_try_get_data|_get_data|_next_data|_shutdown_workers"),
         (FILE_LOCK, r"torch/utils/file_baton\.py", r"wait"),
-        (FILE_LOCK, r"filelock/\w+\.py", r"acquire|_acquire"),
+        (FILE_LOCK, r"filelock/\S+\.py", r"_?acquire|__enter__|_poll_until_acquired"),
         (PIPE, _PROMPTS, r"interaction|interact|_?cmdloop|listen|set_trace|wait_for_client"
          r"|_?do_wait_suspend"),
         (CHILD, r"subprocess\.py|multiprocessing/popen_\w+\.py",
          r"wait|_wait|_try_wait|communicate|poll|_communicate"),
+        (IDLE, r"torch/distributed/rpc/api\.py", r"shutdown|_wait_all_workers"),
+        (FUTURE, r"torch/distributed/rpc/api\.py", r"rpc_sync"),
         (IDLE, r"socket\.py|socketserver\.py|grpc/_server\.py", r"accept|serve_forever|wait_for_termination"),
         (QUEUE, r"queue\.py|multiprocessing/(?:queues|connection|pool)\.py",
          r"get|put|join|recv\w*|_recv\w*|_?send\w*|wait|poll"),
@@ -60,6 +65,8 @@ _RULES: Tuple[Tuple[str, Pattern[str], Pattern[str]], ...] = tuple(
         (NETWORK, r"socket\.py|ssl\.py|http/client\.py",
          r"readinto|recv\w*|read\w*|accept|connect|create_connection|send\w*"),
         (NETWORK, r"zmq/\S+", r"recv\w*|send\w*|poll"),
+        (NETWORK, r"urllib3/connectionpool\.py|httpcore/\S+", r"_get_conn|wait_for_connection"),
+        (NETWORK, r"grpc/_channel\.py", r"_blocking|__call__|_next|result|wait"),
     )
 )  # fmt: skip
 _TASK_RULES = tuple(
@@ -68,8 +75,16 @@ _TASK_RULES = tuple(
         (SLEEP, r"asyncio/tasks\.py", ("sleep",)),
         (QUEUE, r"asyncio/queues\.py", ("get", "put", "join")),
         (CHILD, r"asyncio/subprocess\.py", ()),
-        (NETWORK, r"asyncio/streams\.py|aiohttp/client|httpcore/|httpx/|websockets/", ()),
+        (NETWORK, r"asyncio/streams\.py|aiohttp/client|httpcore/|httpx/|websockets/|grpc/aio/", ()),
+        (LOOP, r"asyncio/locks\.py", ()),
     )
+)
+_OPS_OF_QUEUE = {"join": UNDONE, "put": FULL}
+_OPS_OF_LOCK = {"acquire": TURN, "__aenter__": TURN, "wait": SIGNAL, "wait_for": SIGNAL}
+# Where a client of HTTP waits until one of its own connections is free.
+_POOLS = re.compile(
+    r"aiohttp/connector\.py:_wait_for_available_connection|urllib3/connectionpool\.py:_get_conn"
+    r"|httpcore/\S+:wait_for_connection"
 )
 # Frames of asyncio in which a coroutine waits for others.
 _GATHERS = re.compile(r"asyncio/(?:tasks\.py:(?:_wait|wait_for)|taskgroups\.py:\w+)$")
@@ -132,9 +147,9 @@ class Wait:
 
     @property
     def key(self) -> Tuple[str, str, str]:
-        """The same for dumps that show whole paths and for those that do not."""
+        """The same for dumps that show whole paths and for those that do not, and at any connection or file."""
         where = f"{self.place.function} {self.place.place.rsplit('/', 1)[-1]}" if self.place else ""
-        return (self.kind, self.op, where)
+        return (self.kind, "" if self.kind in AT_ONE else self.op, where)
 
 
 def package(file: str) -> str:
@@ -198,15 +213,30 @@ def _of(process: Process) -> Wait:
     if found.op == BACKWARD:  # a hook of the program, which the engine runs in a thread of its own
         hooks = [one for one in process.threads if one is not thread and _is_native(one) and own_frame(one)]
         return of_thread(process, hooks[0]) if hooks else found
-    if found.kind == IDLE:  # a server that waits for requests, while threads of it answer some
-        answers = [other for other in process.threads if other is not thread and _answers(other)]
-        return of_thread(process, answers[0]) if answers else found
-    return found
+    if found.kind == LOOP and _serves(process):
+        found = replace(found, kind=IDLE, op="")
+    # a server that waits for requests, while threads of it answer some
+    return answering(process, thread) or found if found.kind == IDLE else found
+
+
+def answering(process: Process, thread: Optional[Thread]) -> Optional[Wait]:
+    """What the process does for a request, in another thread than this one."""
+    found = [other for other in process.threads if other is not thread and _answers(other)]
+    return of_thread(process, found[0]) if found else None
+
+
+def _serves(process: Process) -> bool:
+    """Whether none of the coroutines that its event loop runs is the program's, and it takes connections."""
+    tasks = [thread for thread in process.threads if thread.is_task]
+    listens = any(row[2] == "LISTEN" for row in process.facts.get("sockets", ()))
+    return bool(tasks) and listens and not process.rank and not any(own_frame(task) for task in tasks)
 
 
 def _answers(thread: Thread) -> bool:
     """Whether the thread answers a request, or works for a pool."""
-    served = is_pooled(thread) or any(frame.file.endswith("socketserver.py") for frame in thread.frames)
+    served = is_pooled(thread) or any(
+        frame.file.endswith(("socketserver.py", "rpc/internal.py")) for frame in thread.frames
+    )
     return served and own_frame(thread) is not None
 
 
@@ -215,7 +245,7 @@ def of_thread(process: Process, thread: Thread) -> Wait:
     if place is None and is_pooled(thread):
         return Wait(IDLE, None, thread)
     if thread.is_task:
-        return Wait(_of_task(thread), place, thread)
+        return _of_task(thread, place)
     if _drains(process, thread):
         return Wait(QUEUE, place, thread, DRAIN)
     told = _by_frames(thread, place) or _by_native(thread, place)
@@ -257,9 +287,13 @@ def _by_frames(thread: Thread, place: Optional[Frame]) -> Optional[Wait]:
         kind = next((k for k, file, func in _RULES if file.search(frame.file) and func.match(name)), None)
         if kind is not None and not (found and found.kind == kind == COLLECTIVE and name.startswith("_")):
             lock = wanted_lock(place.text) if kind == LOCK and place else ""
-            queue = {"join": UNDONE, "put": FULL}.get(name, "") if kind == QUEUE else ""
+            lock = lock or (SIGNAL if kind == LOCK and name in ("wait", "wait_for") else "")
+            queue = _OPS_OF_QUEUE.get(name, "") if kind == QUEUE else ""
             baton = BATON if frame.file.endswith("file_baton.py") else DEBUGGER if kind == PIPE else ""
-            found = Wait(kind, place, thread, name if kind in ON_RANKS else lock or queue or baton)
+            pooled = POOLED if _POOLS.search(f"{frame.file}:{name}") else ""
+            found = Wait(kind, place, thread, name if kind in ON_RANKS else lock or queue or baton or pooled)
+        elif found and found.kind == QUEUE and frame.file.endswith("multiprocessing/managers.py"):
+            found = Wait(QUEUE, place, thread, PROXY)
     return found
 
 
@@ -307,13 +341,16 @@ def runs_loop(thread: Thread) -> bool:
     )
 
 
-def _of_task(thread: Thread) -> str:
+def _of_task(thread: Thread, place: Optional[Frame]) -> Wait:
     """What a coroutine waits for; by the outermost frame of a library that tells."""
-    found = LOOP
-    for frame in _inner(thread, own_frame(thread)):
+    found = Wait(LOOP, place, thread)
+    for frame in _inner(thread, place):
         for kind, file, functions in _TASK_RULES:
             if file.search(frame.file) and (not functions or frame.function in functions):
-                found = kind
+                ops = {LOOP: _OPS_OF_LOCK, QUEUE: _OPS_OF_QUEUE}.get(kind, {})
+                found = replace(found, kind=kind, op=ops.get(frame.function, ""))
+        if _POOLS.search(f"{frame.file}:{frame.function}"):
+            return replace(found, kind=NETWORK, op=POOLED)
     return found
 
 
