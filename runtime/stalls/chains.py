@@ -17,6 +17,7 @@ ON_CHILDREN = (waits.LOADER, waits.QUEUE, waits.CHILD, waits.JOIN, waits.FUTURE,
 _SECONDS = re.compile(r"\bsleep\((\d+(?:\.\d+)?|\.\d+)\)")
 POLL_S = 60.0
 _NOBODY = Thread("")
+_OF_LOOPS = (waits.SLEEP, waits.LOOP)
 _OF_LOOP = (waits.QUEUE, waits.SLEEP)
 _SOCKET = re.compile(r" on socket (\S+) -> (\S+)")
 
@@ -69,8 +70,8 @@ def builders(process: Process, others: Sequence[Process]) -> List[Process]:
 
 
 def locker(process: Process, others: Sequence[Process]) -> Optional[Process]:
-    """The only one of its node that has locked a file whose name ends in `lock`: who tries again and again has
-    no such file open between two tries."""
+    """The only one of its node that has locked a file whose name ends in `lock`: who tries again and again
+    has no such file open between two tries."""
     found = [
         one for one in others
         if one.threads and one is not process and one.node == process.node and one.facts.get("locked")
@@ -156,7 +157,7 @@ def _waits_for(process: Process, able: Sequence[Process]) -> Optional[Process]:
 
 
 def _in_ray(process: Process, others: Sequence[Process]) -> Optional[Process]:
-    """The actor or task that it waits for: the one whose method its lines name, else one that waits for none."""
+    """The actor or task that it waits for: whose method its lines name, else one that waits for none."""
     running = [one for one in others if one.command.startswith("ray::") and waits.of(one).place is not None]
     lines = " ".join(frame.text for thread in process.threads for frame in thread.frames)
     named = [
@@ -186,11 +187,8 @@ def _polled(process: Process, others: Sequence[Process]) -> Optional[Process]:
         if (one.node == process.node and one.facts.get("parent") == process.pid)
         or (ray and one.command.startswith("ray::"))
     ]  # fmt: skip
-    stands = [
-        one for one in mine
-        if waits.of(one).place is not None and waits.of(one).kind not in (waits.SLEEP, waits.LOOP) and acts(one)
-    ]  # fmt: skip
-    return stands[0] if stands else None
+    stands = (one for one in mine if waits.of(one).kind not in _OF_LOOPS and acts(one))
+    return next((one for one in stands if waits.of(one).place is not None), None)
 
 
 def _pids(rows: Sequence[Sequence[Any]]) -> Set[int]:

@@ -147,7 +147,7 @@ class Wait:
 
     @property
     def key(self) -> Tuple[str, str, str]:
-        """The same for dumps that show whole paths and for those that do not, and at any connection or file."""
+        """The same with whole paths and without, and at any connection or file."""
         where = f"{self.place.function} {self.place.place.rsplit('/', 1)[-1]}" if self.place else ""
         return (self.kind, "" if self.kind in AT_ONE else self.op, where)
 

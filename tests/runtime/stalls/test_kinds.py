@@ -61,12 +61,12 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
          "coroutine `Task-1` waits in its event loop for an event or a condition at update_weights"),
         ("client_pool", "network", [101], "1", "score",
          "waits until a connection of its own client's pool is free at score"),
-        ("drain", "pipe", [100], "0", "run_tool", "; it waits for pid 101 (`cat`, write on pipe), which waits"),
+        ("drain", "pipe", [100], "0", "run_tool", "; it waits for pid 101 (`cat`, write on pipe), which w"),
         ("log_handler", "lock", [100], "0", "Ship.emit",
-         "thread `rollouts`, which is further in `Handler.handle` and so may hold it, waits for room in a full"),
+         "thread `rollouts`, which is further in `Handler.handle` and so may hold it, waits for room in a f"),
         ("shell_pipeline", "network", [102], "0", "ask_judge",
          "while pid 100 on `n1` waits for a process that it has started at evaluate"),
-        ("unix_socket", "lock", [101], "0", "take_slot", "while pid 100 on `n1` waits for the network at gen"),
+        ("unix_socket", "lock", [101], "0", "take_slot", "while pid 100 on `n1` waits for the network at"),
         ("filelock", "network", [100], "0", "fetch", "while ranks 1-2 wait for a lock on a file at download"),
         ("ray_beside_loop", "queue", [102], "", "Reward.score",
          "pid 101 (`ray::Logger.run`) on `n1` sleeps at Logger.run"),
@@ -95,6 +95,7 @@ def test_a_recorded_stall(name: str, kind: str, pids: list[int], rank: str, func
     [
         ("both_send", [100, 101], "ranks 0-1 wait for the network at swap_shards (/r/both_sendall.py:29)"),
         ("manager_lock", [103, 104], "wait at a queue or a lock of a multiprocessing manager at write"),
+        ("rpc", [], "rank 1 on `n1`, pid 101 waits for an event, a condition or a barrier at score"),
         (
             "subgroup_then_all",
             [],
