@@ -72,8 +72,8 @@ def _far(process: Process, view: View) -> str:
         return "; the other end is the process itself"
     if far is not None:
         theirs = waits.of(far)
-        if waits.of(process).kind == waits.NETWORK:
-            theirs = waits.answering(far, theirs.thread) or theirs
+        if waits.of(process).kind in (waits.NETWORK, waits.LOOP):
+            theirs = waits.answering(far, theirs.thread) or _within(far, theirs, None)[0]
         there = Cohort(theirs, (far,))
         mine = waits.of(process)
         who = "such a file is open in" if mine.op == waits.BATON else _FAR.get(mine.kind, "the other end is")

@@ -75,7 +75,7 @@ _TASK_RULES = tuple(
         (SLEEP, r"asyncio/tasks\.py", ("sleep",)),
         (QUEUE, r"asyncio/queues\.py", ("get", "put", "join")),
         (CHILD, r"asyncio/subprocess\.py", ()),
-        (NETWORK, r"asyncio/streams\.py|aiohttp/client|httpcore/|httpx/|websockets/|grpc/aio/", ()),
+        (NETWORK, r"asyncio/streams\.py|aiohttp/(?:client|web_ws)|httpcore/|httpx/|websockets/|grpc/aio/", ()),
         (LOOP, r"asyncio/locks\.py", ()),
     )
 )
