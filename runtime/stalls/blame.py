@@ -9,6 +9,7 @@ from typing import Any, List, Optional, Sequence, Set, Tuple
 from jobspec.runtime.stalls import waits
 from jobspec.runtime.stalls.chains import ON_HOLDERS, behind, builders, held_by, other_end
 from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, at, does, moved
+from jobspec.runtime.stalls.libraries import is_library
 from jobspec.runtime.stalls.phrases import DOES, SPECIAL, phrase
 from jobspec.runtime.stalls.stacks import Frame, Process, Thread
 from jobspec.runtime.stalls.waits import Wait
@@ -233,7 +234,7 @@ def _beyond(thread: Thread, here: Frame) -> bool:
 def _wants(thread: Thread) -> str:
     """The lock that the thread waits for, by the line at which it stands."""
     frame = thread.frames[0] if thread.frames else None
-    if frame is None or thread.busy or waits.is_library(frame):
+    if frame is None or thread.busy or is_library(frame):
         return ""
     return waits.wanted_lock(frame.text)
 

@@ -238,15 +238,33 @@ def _peer(process: Process, others: Sequence[Process]) -> Optional[Process]:
         else [(row[0], row[1]) for row in process.facts.get("sockets", ()) if row[1]]
     )
     far_ends, ports = {(far, near) for near, far in mine}, {_port(far) for _, far in mine}
-    if process.rank and not call:  # ranks have connections to each other anyway
-        others = [one for one in others if not one.rank]
+    if not call:
+        if _at_other_socket(process):
+            return None
+        others = [one for one in others if not _are_joined(process, one)]
     ends = [one for one in others if _has_end(one, far_ends, ports)]
     return ends[0] if len(ends) == 1 or (call and ends) else None
 
 
+def _at_other_socket(process: Process) -> bool:
+    """Whether the kernel shows a socket that has no address, such as one of a pair."""
+    thread = waits.of(process).thread
+    call = str(process.facts.get("calls", {}).get(str(thread.number), "")) if thread else ""
+    return call.endswith((" on socket", " on socket "))
+
+
+def _are_joined(one: Process, other: Process) -> bool:
+    """Whether they have connections to each other anyway: ranks, and processes of Ray."""
+    ray = [
+        who.command.startswith("ray::") or waits.of(who).kind in (waits.RAY, waits.PLACEMENT)
+        for who in (one, other)
+    ]
+    return bool(one.rank and other.rank) or all(ray)
+
+
 def _socket(process: Process) -> Optional[Match[str]]:
-    """The connection at which its working thread waits."""
-    thread = waits.working(process)
+    """The connection at which its working thread waits, or the one for which that waits."""
+    thread = waits.of(process).thread
     calls = process.facts.get("calls", {})
     return _SOCKET.search(str(calls.get(str(thread.number), ""))) if thread else None
 

@@ -27,6 +27,7 @@ from jobspec.runtime.stalls.cohorts import (
     role,
 )
 from jobspec.runtime.stalls.flight import Front
+from jobspec.runtime.stalls.libraries import is_library
 from jobspec.runtime.stalls.phrases import DOES
 from jobspec.runtime.stalls.stacks import Frame, Process
 from jobspec.runtime.stalls.waits import ON_RANKS
@@ -159,7 +160,7 @@ def _have(numbers: Sequence[int]) -> str:
 
 
 def _own(frames: Sequence[Frame]) -> Optional[Frame]:
-    return next((frame for frame in frames if not waits.is_library(frame)), None)
+    return next((frame for frame in frames if not is_library(frame)), None)
 
 
 def _unseen(front: Front) -> str:
@@ -315,7 +316,7 @@ def _stranger(waiting: Sequence[Cohort]) -> Optional[Cohort]:
 def _way(group: Cohort) -> Tuple[str, ...]:
     """The functions of the program by which the group came to its line."""
     frames = group.wait.thread.frames if group.wait.thread else ()
-    return tuple(frame.function for frame in frames if not waits.is_library(frame))
+    return tuple(frame.function for frame in frames if not is_library(frame))
 
 
 def _chain(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:

@@ -6,10 +6,10 @@ Rules alone: a frame of a library that waits says for what. Where only the syste
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import dataclass, replace
 from typing import Iterator, List, Optional, Pattern, Tuple
 
+from jobspec.runtime.stalls.libraries import is_library
 from jobspec.runtime.stalls.stacks import MAIN, Frame, Process, Thread
 
 COLLECTIVE, RENDEZVOUS, DEVICE = "collective", "rendezvous", "device"
@@ -24,6 +24,7 @@ UNDONE, FULL, BACKWARD = "task_done", "full", "backward"  # the same of a queue,
 PROXY, POOLED = "proxy", "pooled"  # the same of a queue (a manager's object), and of the network
 TURN, SIGNAL = "turn of others", "signal of others"  # the same of locks and event loops: no name of a lock
 ON_RANKS = frozenset({COLLECTIVE, RENDEZVOUS, DEVICE})  # these wait for other ranks
+_OUTWARD = (NETWORK, RAY, PLACEMENT, CHILD)  # for another process
 AT_ONE = (NETWORK, PIPE, FILE_LOCK)  # `op` is the one connection or file
 
 _OPS = (
@@ -75,7 +76,11 @@ _TASK_RULES = tuple(
         (SLEEP, r"asyncio/tasks\.py", ("sleep",)),
         (QUEUE, r"asyncio/queues\.py", ("get", "put", "join")),
         (CHILD, r"asyncio/subprocess\.py", ()),
-        (NETWORK, r"asyncio/streams\.py|aiohttp/(?:client|web_ws)|httpcore/|httpx/|websockets/|grpc/aio/", ()),
+        (
+            NETWORK,
+            r"asyncio/streams\.py|aiohttp/(?:client|web_ws)|httpcore/|httpx/|websockets/|grpc/aio/",
+            (),
+        ),
         (LOOP, r"asyncio/locks\.py", ()),
     )
 )
@@ -88,20 +93,8 @@ _POOLS = re.compile(
 )
 # Frames of asyncio in which a coroutine waits for others.
 _GATHERS = re.compile(r"asyncio/(?:tasks\.py:(?:_wait|wait_for)|taskgroups\.py:\w+)$")
-# Whose frames say how something is waited for; every other package's frame says what is done.
-_LIBRARIES = frozenset(
-    ("torch", "ray", "numpy", "zmq", "grpc", "aiohttp", "httpx", "httpcore", "anyio", "requests", "urllib3",
-     "filelock", "tqdm", "uvloop", "fsspec", "joblib", "concurrent", "asyncio", "multiprocessing", "json",
-     "importlib", "http", "email", "encodings", "ctypes", "unittest", "IPython", "debugpy")
-)  # fmt: skip
-_STDLIB = frozenset(getattr(sys, "stdlib_module_names", ())) | {
-    "threading", "queue", "socket", "ssl", "selectors", "subprocess", "runpy", "contextlib", "functools",
-}  # fmt: skip
 # autograd's engine in C++: it runs hooks of the program in threads of its own, and waits there for DDP's.
 _ENGINE = re.compile(r"torch/autograd/(?:graph\.py:_engine_run_backward|__init__\.py:(?:backward|grad))$")
-_NATIVE_FILE = re.compile(r"\.(?:so(?:\.\d+)*|[ch]|cc|cpp|cu|S)$")
-_PACKAGES = re.compile(r"^.*/(?:site|dist)-packages/")
-_PYTHON = re.compile(r"^.*/lib(?:64)?/python3\.\d+/")
 _LOCK_TEXT = re.compile(r"^(?:async )?with (.+?):|^(?:\w+ = )?([\w.\[\]]+)\.acquire\(")
 _LOCKISH = re.compile(r"(?i)lock|mutex|sem|guard|cond\b")
 _WORK_WAIT = re.compile(r"\b(?:work|handle|req|request|h|w)\w*\.wait\(")
@@ -152,23 +145,6 @@ class Wait:
         return (self.kind, "" if self.kind in AT_ONE else self.op, where)
 
 
-def package(file: str) -> str:
-    """The top package that a file belongs to; empty for one outside of Python's folders."""
-    if file.startswith("<frozen"):
-        return "importlib"
-    for folders in (_PACKAGES, _PYTHON):
-        if folders.match(file):
-            return folders.sub("", file).split("/")[0].rsplit(".py", 1)[0]
-    return "" if file.startswith(("/", "<")) else file.split("/")[0].rsplit(".py", 1)[0]
-
-
-def is_library(frame: Frame) -> bool:
-    if not frame.file:  # a C function of which nothing more is known
-        return True
-    top = package(frame.file)
-    return top in _LIBRARIES or top in _STDLIB or _NATIVE_FILE.search(frame.file) is not None
-
-
 def own_frame(thread: Thread) -> Optional[Frame]:
     """The innermost frame of the program itself; of a pool's worker none of those by which it was forked."""
     inner = ""
@@ -213,10 +189,25 @@ def _of(process: Process) -> Wait:
     if found.op == BACKWARD:  # a hook of the program, which the engine runs in a thread of its own
         hooks = [one for one in process.threads if one is not thread and _is_native(one) and own_frame(one)]
         return of_thread(process, hooks[0]) if hooks else found
+    if found.kind in (FUTURE, JOIN):
+        return _by_thread(process, found)
     if found.kind == LOOP and _serves(process):
         found = replace(found, kind=IDLE, op="")
     # a server that waits for requests, while threads of it answer some
     return answering(process, thread) or found if found.kind == IDLE else found
+
+
+def _by_thread(process: Process, found: Wait) -> Wait:
+    """What the thread does for which it waits, if that one waits for another process and no other tells."""
+    told = {
+        one.key: one for thread in process.threads
+        if thread is not found.thread and not thread.is_task and own_frame(thread) is not None
+        for one in [of_thread(process, thread)]
+    }  # fmt: skip
+    pool = [one for one in told.values() if one.thread and is_pooled(one.thread)]
+    rest = pool if pool and found.kind == FUTURE else list(told.values())
+    rest = [one for one in rest if one.kind not in (QUEUE, LOOP, IDLE, LOCK, OTHER)]
+    return replace(rest[0], sure=False) if len(rest) == 1 and rest[0].kind in _OUTWARD else found
 
 
 def answering(process: Process, thread: Optional[Thread]) -> Optional[Wait]:

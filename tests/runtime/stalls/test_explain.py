@@ -107,6 +107,20 @@ def test_an_actor_whose_constructor_runs_has_its_resources(rows: int, kind: str)
     assert found.kind == kind
 
 
+def test_rays_own_connections_tell_for_whom_nobody_waits() -> None:
+    """A task reads from a pair of sockets; that it is connected to the driver, too, means nothing."""
+    here, there = ["10.0.0.1:5", "10.0.0.1:6", "ESTABLISHED", 0, 0, 0], "recvfrom on socket"
+    back = [here[1], here[0], *here[2:]]
+    for call in (there, "poll"):
+        task = process(
+            2, Frame("recv_into", "/usr/lib/python3.11/socket.py", 1), Frame("grade", "/r/d.py", 9),
+            command="ray::grade", calls={"2": call}, sockets=[here],
+        )  # fmt: skip
+        found = explain.explain(View([process(1, *RAY_GET, sockets=[back]), task]))
+        assert (found.kind, [one.pid for one in found.named]) == ("network", [2])
+        assert "each" not in found.what
+
+
 def test_who_has_locked_the_only_lock_file() -> None:
     tries = Frame("_poll_until_acquired", "/v/lib/python3.11/site-packages/filelock/_core/_acquire.py", 9)
     waiting = process(1, tries, Frame("load", "/r/data.py", 7))

@@ -72,6 +72,8 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
          "pid 101 (`ray::Logger.run`) on `n1` sleeps at Logger.run"),
         ("ray_polled", "subprocess", [101], "", "compile_answer",
          "it waits for pid 102 (`sleep 3600`, clock_nanosleep), while pid 100 on `n1` sleeps at <module>"),
+        ("pool_of_requests", "lock", [101], "0", "Handler.do_POST",
+         "waits for a lock at Handler.do_POST (/r/pool_of_requests.py:18): `slots.acquire()`, while pid 100"),
         ("rank_serves_rank", "network", [101], "1", "fetch_rollouts",
          "the other end is rank 0 on `n1`, pid 100, which waits for an event, a condition or a barrier at "
          "Handler.do_GET (/r/rank_serves_rank.py:22): `policy.wait()`, while ranks 0, 2 wait in the"),
