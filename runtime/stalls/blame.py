@@ -114,23 +114,7 @@ def _holders(rows: Sequence[Sequence[Any]]) -> str:
 def _within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, str, Optional[Frame]]:
     """Where it waits for other threads or coroutines: what these do, as a wait or in words, and the place."""
     if wait.kind == waits.LOOP and not (wait.thread and wait.thread.is_task):
-        waiting = waits.coroutines(process)
-        if all(one.kind == waits.LOOP for one in waiting):  # maybe for a thread of an executor
-            pool = [
-                one for one in _other_threads(process, wait) if one.thread and waits.is_pooled(one.thread)
-            ]
-            if len(pool) == 1:
-                return replace(pool[0], sure=False), "", pool[0].place
-        outer = [one for one in waiting if one.op != waits.TURN]
-        if len(outer) == 1 < len(waiting):  # it may hold the lock that the others wait for
-            inner = next(one for one in waiting if one.op == waits.TURN)
-            more = f"; other coroutines wait for a lock at {inner.place}"
-            return replace(outer[0], sure=False), more, outer[0].place
-        if len(waiting) == 1:
-            piped = waiting[0].kind == waits.NETWORK and _only_programs(process)
-            return replace(waiting[0], kind=waits.PIPE if piped else waiting[0].kind), "", waiting[0].place
-        places = ", ".join(f"{one.place}" for one in waiting[:SHOWN])
-        return wait, f"; its coroutines wait at {places}" if places else "", wait.place
+        return _in_loop(process, wait)
     own = wait.kind == waits.NETWORK and view is not None and other_end(process, view) is process
     inner = own or wait.kind in (waits.JOIN, waits.FUTURE)
     if not inner and (wait.kind not in (waits.QUEUE, waits.LOCK) or wait.op == waits.DRAIN):
@@ -149,6 +133,25 @@ def _within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, s
         idle = wait.kind == waits.JOIN and rests
         return wait, more, wait.place if idle else others[0].place
     return wait, "", wait.place
+
+
+def _in_loop(process: Process, wait: Wait) -> Tuple[Wait, str, Optional[Frame]]:
+    """The same of an event loop."""
+    waiting = waits.coroutines(process)
+    if all(one.kind == waits.LOOP for one in waiting):  # maybe for a thread of an executor
+        pool = [one for one in _other_threads(process, wait) if one.thread and waits.is_pooled(one.thread)]
+        if len(pool) == 1:
+            return replace(pool[0], sure=False), "", pool[0].place
+    outer = [one for one in waiting if one.op != waits.TURN]
+    if len(outer) == 1 < len(waiting):  # it may hold the lock that the others wait for
+        turn = next(one for one in waiting if one.op == waits.TURN)
+        more = f"; other coroutines wait for a lock at {turn.place}"
+        return replace(outer[0], sure=False), more, outer[0].place
+    if len(waiting) == 1:
+        piped = waiting[0].kind == waits.NETWORK and _only_programs(process)
+        return replace(waiting[0], kind=waits.PIPE if piped else waiting[0].kind), "", waiting[0].place
+    places = ", ".join(f"{one.place}" for one in waiting[:SHOWN])
+    return wait, f"; its coroutines wait at {places}" if places else "", wait.place
 
 
 def _only_programs(process: Process) -> bool:
