@@ -12,7 +12,7 @@ import _kit
 import filelock
 
 dist = _kit.gloo()
-path = f"/tmp/hub-{os.getppid()}.lock"
+path = os.environ["JOBSPEC_ATTEMPT_DIR"] + "/hub.lock"
 server = socket.create_server(("127.0.0.1", 0))
 
 

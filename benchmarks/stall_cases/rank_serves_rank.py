@@ -14,7 +14,7 @@ import _kit
 import torch
 
 dist = _kit.gloo()
-path = f"/tmp/rollouts-{os.getppid()}.port"
+path = os.environ["JOBSPEC_ATTEMPT_DIR"] + "/rollouts.port"
 policy = threading.Event()
 
 
