@@ -25,7 +25,7 @@ SHOWN = 4
 Amounts = Mapping[str, float]
 Demand = Tuple[Amounts, int]
 Named = Tuple[str, Amounts]
-WAITING_ACTOR = ("PENDING_CREATION", "DEPENDENCIES_UNREADY", "RESTARTING")
+WAITING_ACTOR = ("PENDING_CREATION", "RESTARTING")  # one of DEPENDENCIES_UNREADY waits for its arguments
 
 
 def told(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any, List, Optional, Sequence, Set, Tuple
 
 from jobspec.runtime.stalls import waits
 from jobspec.runtime.stalls.chains import ON_HOLDERS, behind, builders, held_by, other_end
 from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, at, does, moved
+from jobspec.runtime.stalls.libraries import is_library
 from jobspec.runtime.stalls.phrases import DOES, SPECIAL, phrase
 from jobspec.runtime.stalls.stacks import Frame, Process, Thread
 from jobspec.runtime.stalls.waits import Wait
@@ -32,8 +34,8 @@ class Explanation:
 
 _FAR = {waits.FILE_LOCK: "it is held by", waits.CHILD: "that is", waits.JOIN: "behind it is",
         waits.FUTURE: "behind it is"}  # fmt: skip
+_ACQUIRES = re.compile(r"(?:^|\.)_?(?:acquire\w*|__enter__)$")
 _TELLS_LITTLE = (waits.QUEUE, waits.LOOP, waits.IDLE, waits.LOCK, waits.OTHER)
-_ON = (waits.PIPE, waits.NETWORK, waits.FILE_LOCK)  # `op` is what it waits at
 
 
 def blame(kind: str, members: Sequence[Process], view: Optional[View]) -> Explanation:
@@ -47,8 +49,10 @@ def blame(kind: str, members: Sequence[Process], view: Optional[View]) -> Explan
     busy = view is not None and all(moved(process, view) for process in members)
     _, fix, blocked = phrase(wait)
     moves = busy and wait.kind not in (waits.STOPPED, waits.BUSY)
-    doing = "moves: it is late, or works without end" if moves else does(group)
-    on = f" on {wait.op}" if wait.op and wait.kind in _ON and (wait.kind, wait.op) not in SPECIAL else ""
+    now = "" if wait.kind == waits.OTHER else f", and now {does(group)}"
+    doing = f"moves: it is late, or works without end{now}" if moves else does(group)
+    one = wait.op and wait.kind in waits.AT_ONE and len({waits.of(member).op for member in members}) == 1
+    on = f" on {wait.op}" if one and (wait.kind, wait.op) not in SPECIAL else ""
     what = f"{group.names} {doing}{on}{at(wait)}{more}"
     why = "" if wait.sure else "inferred from its stack: no frame says what it waits for"
     told = wait.kind if wait.kind != waits.OTHER else kind
@@ -59,7 +63,7 @@ def blame(kind: str, members: Sequence[Process], view: Optional[View]) -> Explan
     if deeper is not None:
         theirs = blame(kind, [deeper], replace(view, first=(), second=()))
         return replace(theirs, what=f"{what}; behind it {theirs.what}", named=tuple(members))
-    return replace(mine, what=f"{what}{_far(members[0], view)}")
+    return replace(mine, what=f"{what}{_far(members[0], view) or _behind_thread(members[0], wait)}")
 
 
 def _far(process: Process, view: View) -> str:
@@ -68,18 +72,33 @@ def _far(process: Process, view: View) -> str:
     if far is process:
         return "; the other end is the process itself"
     if far is not None:
-        there = Cohort(waits.of(far), (far,))
+        theirs = waits.of(far)
+        if waits.of(process).kind in (waits.NETWORK, waits.LOOP):
+            theirs = waits.answering(far, theirs.thread) or _within(far, theirs, None)[0]
+        there = Cohort(theirs, (far,))
         mine = waits.of(process)
         who = "such a file is open in" if mine.op == waits.BATON else _FAR.get(mine.kind, "the other end is")
+        if mine.kind == waits.FILE_LOCK and (files := far.facts.get("locked")):
+            who = f"`{files[0].rsplit('/', 1)[-1]}` is locked by"
         told = f"; {who} {far.name}, which {does(there)}{at(there.wait)}"
         back = other_end(far, view) is process
         return f"{told}: each waits for the other" if back else told
     if waits.of(process).op == waits.BATON and not builders(process, view.last):
         return "; no process that was seen has such a file open"
-    rows = held_by(process) if waits.of(process).kind in ON_HOLDERS else None
+    wait = waits.of(process)
+    streams = wait.kind == waits.LOOP and (
+        _only_programs(process) or any(one.kind == waits.CHILD for one in waits.coroutines(process))
+    )
+    rows = held_by(process) if streams or wait.kind in ON_HOLDERS else None
     if rows is None:
         return ""
     return f"; it waits for {_holders(rows)}" if rows else "; no other process of the run has the other end"
+
+
+def _behind_thread(process: Process, wait: Wait) -> str:
+    """For whom the thread waits that the process waits for."""
+    rows = process.facts.get("behind", {}).get(str(wait.thread.number)) if wait.thread else None
+    return f"; it waits for {_holders(rows)}" if rows else ""
 
 
 def _holders(rows: Sequence[Sequence[Any]]) -> str:
@@ -95,22 +114,14 @@ def _holders(rows: Sequence[Sequence[Any]]) -> str:
 def _within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, str, Optional[Frame]]:
     """Where it waits for other threads or coroutines: what these do, as a wait or in words, and the place."""
     if wait.kind == waits.LOOP and not (wait.thread and wait.thread.is_task):
-        waiting = waits.coroutines(process)
-        if all(one.kind == waits.LOOP for one in waiting):  # maybe for a thread of an executor
-            pool = [
-                one for one in _other_threads(process, wait) if one.thread and waits.is_pooled(one.thread)
-            ]
-            if len(pool) == 1:
-                return replace(pool[0], sure=False), "", pool[0].place
-        if len(waiting) == 1:
-            return waiting[0], "", waiting[0].place
-        places = ", ".join(f"{one.place}" for one in waiting[:SHOWN])
-        return wait, f"; its coroutines wait at {places}" if places else "", wait.place
+        return _in_loop(process, wait)
     own = wait.kind == waits.NETWORK and view is not None and other_end(process, view) is process
     inner = own or wait.kind in (waits.JOIN, waits.FUTURE)
     if not inner and (wait.kind not in (waits.QUEUE, waits.LOCK) or wait.op == waits.DRAIN):
         return wait, "", wait.place
     others = _other_threads(process, wait)
+    if wait.kind == waits.FUTURE and not others:  # of coroutines of a loop in another thread
+        others = waits.coroutines(process)
     told = [one for one in others if one.kind not in _TELLS_LITTLE]
     if len(told) == 1:
         return replace(told[0], sure=False), "", told[0].place
@@ -122,6 +133,31 @@ def _within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, s
         idle = wait.kind == waits.JOIN and rests
         return wait, more, wait.place if idle else others[0].place
     return wait, "", wait.place
+
+
+def _in_loop(process: Process, wait: Wait) -> Tuple[Wait, str, Optional[Frame]]:
+    """The same of an event loop."""
+    waiting = waits.coroutines(process)
+    if all(one.kind == waits.LOOP for one in waiting):  # maybe for a thread of an executor
+        pool = [one for one in _other_threads(process, wait) if one.thread and waits.is_pooled(one.thread)]
+        if len(pool) == 1:
+            return replace(pool[0], sure=False), "", pool[0].place
+    outer = [one for one in waiting if one.op != waits.TURN]
+    if len(outer) == 1 < len(waiting):  # it may hold the lock that the others wait for
+        turn = next(one for one in waiting if one.op == waits.TURN)
+        more = f"; other coroutines wait for a lock at {turn.place}"
+        return replace(outer[0], sure=False), more, outer[0].place
+    if len(waiting) == 1:
+        piped = waiting[0].kind == waits.NETWORK and _only_programs(process)
+        return replace(waiting[0], kind=waits.PIPE if piped else waiting[0].kind), "", waiting[0].place
+    places = ", ".join(f"{one.place}" for one in waiting[:SHOWN])
+    return wait, f"; its coroutines wait at {places}" if places else "", wait.place
+
+
+def _only_programs(process: Process) -> bool:
+    """Whether its streams can only be those of programs that it has started."""
+    far = [row for row in process.facts.get("sockets", ()) if row[1]]
+    return not far and bool(held_by(process))
 
 
 def _other_threads(process: Process, wait: Wait) -> List[Wait]:
@@ -140,13 +176,12 @@ def _lock(process: Process) -> Optional[Explanation]:
     """Threads that wait for locks which others of them hold, by the lines of the program."""
     wanted = {id(thread): name for thread in process.threads if (name := _wants(thread))}
     if not wanted:
-        return None
+        return _further_in(process)
     threads = [thread for thread in process.threads if id(thread) in wanted]
     for thread in threads:
         name = wanted[id(thread)]
-        owner = next(
-            (other for other in process.threads if other is not thread and name in _holds(other)), None
-        )
+        others = [other for other in process.threads if other is not thread]
+        owner = next((other for other in others if name in _holds(other)), None)
         if owner is None and name in _holds(thread):
             owner = thread
         if owner is None:
@@ -163,13 +198,46 @@ def _lock(process: Process) -> Optional[Explanation]:
             what = f"{base}, which {owner.label} holds at {other}"
         frame = mine if owner is thread or id(owner) in wanted else other
         return Explanation("lock", what, inferred, fix, False, True, (process,), frame)
-    return None
+    return _further_in(process)
+
+
+def _further_in(process: Process) -> Optional[Explanation]:
+    """The working thread waits for a lock in a function in which another thread is further: as in `logging`,
+    or behind a `with` of the program whose lock has no name."""
+    thread = waits.working(process)
+    wait = waits.of(process)
+    if thread is None or wait.kind != waits.LOCK or wait.op == waits.SIGNAL or wait.thread is not thread:
+        return None
+    here = next((frame for frame in thread.frames if not _ACQUIRES.search(frame.function)), None)
+    inside = [
+        told for other in process.threads
+        if other is not thread and here is not None and _beyond(other, here)
+        for told in [waits.of_thread(process, other)]
+        if told.place is not None
+    ]  # fmt: skip
+    if len(inside) != 1 or not inside[0].thread or here is None:
+        return None
+    there = inside[0]
+    what = (
+        f"in {process.name} {thread.label} waits for a lock{at(wait)}; {inside[0].thread.label}, which is"
+        f" further in `{here.function}` and so may hold it, {does(Cohort(there, (process,)))}{at(there)}"
+    )
+    why = "inferred from the stacks: both are in one function, the other behind the line at which it is taken"
+    return Explanation("lock", what, why, DOES[waits.LOCK][1], False, True, (process,), there.place)
+
+
+def _beyond(thread: Thread, here: Frame) -> bool:
+    """Whether the thread has come further in the function, and is in a call from there."""
+    return any(
+        (frame.file, frame.function) == (here.file, here.function) and frame.line > here.line
+        for frame in thread.frames[1:]
+    )
 
 
 def _wants(thread: Thread) -> str:
     """The lock that the thread waits for, by the line at which it stands."""
     frame = thread.frames[0] if thread.frames else None
-    if frame is None or thread.busy or waits.is_library(frame):
+    if frame is None or thread.busy or is_library(frame):
         return ""
     return waits.wanted_lock(frame.text)
 

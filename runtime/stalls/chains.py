@@ -7,13 +7,18 @@ from typing import Any, List, Match, Optional, Sequence, Set, Tuple
 
 from jobspec.runtime.stalls import waits
 from jobspec.runtime.stalls.cohorts import View, is_service
-from jobspec.runtime.stalls.stacks import Process
+from jobspec.runtime.stalls.stacks import Process, Thread
 from jobspec.runtime.stalls.waits import ON_RANKS
 
 ON_HOLDERS = frozenset({
     waits.PIPE, waits.QUEUE, waits.CHILD, waits.JOIN, waits.FUTURE, waits.LOADER, waits.FILE_LOCK, waits.OTHER
 })  # fmt: skip
 ON_CHILDREN = (waits.LOADER, waits.QUEUE, waits.CHILD, waits.JOIN, waits.FUTURE, waits.PIPE)
+_SECONDS = re.compile(r"\bsleep\((\d+(?:\.\d+)?|\.\d+)\)")
+POLL_S = 60.0
+_NOBODY = Thread("")
+_OF_LOOPS = (waits.SLEEP, waits.LOOP)
+_OF_LOOP = (waits.QUEUE, waits.SLEEP)
 _SOCKET = re.compile(r" on socket (\S+) -> (\S+)")
 
 
@@ -29,18 +34,33 @@ def behind(process: Process, view: View) -> Optional[Process]:
 def other_end(process: Process, view: View) -> Optional[Process]:
     """The process at the other end of what this one waits at, whatever it does; maybe itself."""
     wait = waits.of(process)
-    if wait.kind in (waits.NETWORK, waits.LOOP):
+    if wait.kind == waits.LOOP or (wait.kind == waits.NETWORK and not held_by(process)):
+        if not at_network(process):
+            return None
         others = [one for one in view.last if one.threads and one is not process]
-        alone = _peer(process, others) is None and wait.op != waits.STORE and _socket(process) is not None
+        alone = _peer(process, others) is None and _socket(process) is not None
         return _peer(process, [process] if alone else others)
     if wait.op == waits.BATON:
         found = builders(process, view.last)
         return found[0] if len(found) == 1 else None
-    if wait.kind not in ON_HOLDERS:
+    if wait.kind not in (*ON_HOLDERS, waits.NETWORK):
         return None
+    if wait.kind == waits.FILE_LOCK and held_by(process) is None:
+        return locker(process, view.last)
     pids = {row[0] for row in held_by(process) or ()}
     ends = [one for one in view.last if one.node == process.node and one.pid in pids]
     return ends[0] if len(ends) == len(pids) == 1 and ends[0].threads else None
+
+
+def at_network(process: Process) -> bool:
+    """Whether it may be a connection that it waits at: not where each of its coroutines waits for others of
+    its own loop, nor for a connection that its own client has to give back."""
+    wait = waits.of(process)
+    told = waits.coroutines(process) if wait.kind == waits.LOOP else [wait]
+    inner = [
+        one for one in told if one.op in (waits.TURN, waits.SIGNAL, waits.POOLED) or one.kind in _OF_LOOP
+    ]
+    return wait.op != waits.STORE and (not told or len(inner) < len(told))
 
 
 def builders(process: Process, others: Sequence[Process]) -> List[Process]:
@@ -49,12 +69,27 @@ def builders(process: Process, others: Sequence[Process]) -> List[Process]:
     return [one for one in found if one.node == process.node] or found
 
 
+def locker(process: Process, others: Sequence[Process]) -> Optional[Process]:
+    """The only one of its node that has locked a file whose name ends in `lock`: who tries again and again
+    has no such file open between two tries."""
+    found = [
+        one for one in others
+        if one.threads and one is not process and one.node == process.node and one.facts.get("locked")
+    ]  # fmt: skip
+    return found[0] if len(found) == 1 else None
+
+
 def held_by(process: Process) -> Optional[List[List[Any]]]:
     """(pid, command, call) of those that could end the wait, by the kernel; None where it does not tell."""
     wait = waits.of(process)
     if wait.op == waits.BATON:  # no lock of the kernel's
         return None
     known = process.facts.get("behind", {})
+    if wait.kind == waits.LOOP:  # before Python 3.12 a thread of asyncio waits for each program
+        calls = process.facts.get("calls", {})
+        main = [str(wait.thread.number)] if wait.thread else []
+        at = [name for name in known if name in main or str(calls.get(name, "")).startswith("wait")]
+        return list({row[0]: row for name in at for row in known[name]}.values()) or None
     inner = wait.kind in (waits.JOIN, waits.FUTURE)  # then it is for one of its threads that it waits
     threads = [one for one in process.threads if one is wait.thread or (inner and waits.own_frame(one))]
     told = [known[str(one.number)] for one in threads if str(one.number) in known]
@@ -74,20 +109,30 @@ def follow(start: Process, able: Sequence[Process]) -> Process:
     return now
 
 
+def in_circle(process: Process, able: Sequence[Process]) -> bool:
+    """Whether the chain from it comes back to it."""
+    now = _waits_for(process, able)
+    for _ in able:
+        if now is None or now is process:
+            break
+        now = _waits_for(now, able)
+    return now is process
+
+
 def _waits_for(process: Process, able: Sequence[Process]) -> Optional[Process]:
     """The process that this one is shown to wait for."""
     kind = waits.of(process).kind
     others = [one for one in able if one is not process]
     if kind in (waits.RAY, waits.PLACEMENT):
-        running = [
-            one for one in others if one.command.startswith("ray::") and waits.of(one).place is not None
-        ]
-        leaves = [one for one in running if waits.of(one).kind not in (waits.RAY, waits.LOOP)] or running
-        return leaves[0] if leaves else None
+        return _in_ray(process, others)
+    if kind == waits.SLEEP:
+        return _polled(process, others) if polls(process) else None
     if kind == waits.LOOP and any(one.kind == waits.CHILD for one in waits.coroutines(process)):
         kind = waits.CHILD
     if kind in (waits.NETWORK, waits.LOOP):
-        return _peer(process, others)
+        if rows := held_by(process) if kind == waits.NETWORK else None:
+            return next((one for one in others if one.node == process.node and one.pid in _pids(rows)), None)
+        return _peer(process, others) if at_network(process) else None
     near = [one for one in others if one.node == process.node]
     op = waits.of(process).op
     if op == waits.BATON:
@@ -96,9 +141,12 @@ def _waits_for(process: Process, able: Sequence[Process]) -> Optional[Process]:
     if op in waits.ON_PEOPLE:
         return None
     rows = held_by(process)
-    told = [one for one in near if one.pid in {row[0] for row in rows or ()}]
+    if kind == waits.FILE_LOCK and rows is None:
+        return locker(process, near)
+    told = [one for one in near if one.pid in _pids(rows or ())]
     if told:
-        rest = [one for one in told if acts(one)] or (told if kind in (waits.PIPE, waits.LOADER) else [])
+        passive = told if kind in (waits.PIPE, waits.LOADER) else _at_managers(told)
+        rest = [one for one in told if acts(one)] or passive
         return rest[0] if rest else None
     if kind == waits.LOCK:
         return next((one for one in near if _shares(process, one) and _has_lock(process, one)), None)
@@ -106,6 +154,51 @@ def _waits_for(process: Process, able: Sequence[Process]) -> Optional[Process]:
         return None
     children = [one for one in near if one.facts.get("parent") == process.pid]
     return next((one for one in children if acts(one)), None)
+
+
+def _in_ray(process: Process, others: Sequence[Process]) -> Optional[Process]:
+    """The actor or task that it waits for: whose method its lines name, else one that waits for none."""
+    running = [one for one in others if one.command.startswith("ray::") and waits.of(one).place is not None]
+    lines = " ".join(frame.text for thread in process.threads for frame in thread.frames)
+    named = [
+        one for one in running if re.search(rf"\b{re.escape(_method(one))}\.(?:remote|options)\b", lines)
+    ]
+    leaves = [one for one in running if waits.of(one).kind not in (waits.RAY, waits.LOOP)]
+    return next(iter(named or leaves or running), None)
+
+
+def _method(process: Process) -> str:
+    """`score` of the title `ray::Reward.score`."""
+    return re.split(r"::|\.", process.command.split(" ", 1)[0].split("(", 1)[0])[-1]
+
+
+def polls(process: Process) -> bool:
+    """Whether it sleeps for a moment only, by the number in its line."""
+    place = waits.of(process).place
+    seconds = _SECONDS.search(place.text) if place else None
+    return seconds is not None and float(seconds[1]) <= POLL_S and not process.rank
+
+
+def _polled(process: Process, others: Sequence[Process]) -> Optional[Process]:
+    """A worker of Ray or a child that stands, and neither sleeps nor has nothing to do, while it polls."""
+    ray = not process.command.startswith("ray::")
+    mine = [
+        one for one in others
+        if (one.node == process.node and one.facts.get("parent") == process.pid)
+        or (ray and one.command.startswith("ray::"))
+    ]  # fmt: skip
+    stands = (one for one in mine if waits.of(one).kind not in _OF_LOOPS and acts(one))
+    return next((one for one in stands if waits.of(one).place is not None), None)
+
+
+def _pids(rows: Sequence[Sequence[Any]]) -> Set[int]:
+    """Those that could end a wait, with those for whom a shell among them waits."""
+    return {pid for row in rows for pid in (row[0], *(_pids(row[3]) if len(row) > 3 else ()))}
+
+
+def _at_managers(processes: Sequence[Process]) -> List[Process]:
+    """Those that wait for an object of a manager, which waits for none of them."""
+    return [one for one in processes if waits.of(one).op == waits.PROXY]
 
 
 def _shares(one: Process, other: Process) -> bool:
@@ -118,7 +211,7 @@ def _shares(one: Process, other: Process) -> bool:
 def _has_lock(process: Process, other: Process) -> bool:
     """Whether the other one holds what this one waits for, and none of its own threads does, by the text."""
     name = waits.of(process).op
-    return bool(name) and waits.holds(other, name) and not waits.holds(process, name)
+    return name not in ("", waits.SIGNAL) and waits.holds(other, name) and not waits.holds(process, name)
 
 
 def acts(process: Process) -> bool:
@@ -129,7 +222,10 @@ def acts(process: Process) -> bool:
         waits.UNDONE,
         *waits.ON_PEOPLE,
     )
-    return not passive or held_by(process) == []
+    thread = str(wait.thread.number) if wait.thread else ""
+    named = "FIFO" in str(process.facts.get("calls", {}).get(thread, ""))  # which no pool uses
+    own = any(re.search(r"(?:^|/)queue\.py$", frame.file) for frame in (wait.thread or _NOBODY).frames)
+    return not passive or named or own or held_by(process) == []
 
 
 def _peer(process: Process, others: Sequence[Process]) -> Optional[Process]:
@@ -142,13 +238,33 @@ def _peer(process: Process, others: Sequence[Process]) -> Optional[Process]:
         else [(row[0], row[1]) for row in process.facts.get("sockets", ()) if row[1]]
     )
     far_ends, ports = {(far, near) for near, far in mine}, {_port(far) for _, far in mine}
+    if not call:
+        if _at_other_socket(process):
+            return None
+        others = [one for one in others if not _are_joined(process, one)]
     ends = [one for one in others if _has_end(one, far_ends, ports)]
     return ends[0] if len(ends) == 1 or (call and ends) else None
 
 
+def _at_other_socket(process: Process) -> bool:
+    """Whether the kernel shows a socket that has no address, such as one of a pair."""
+    thread = waits.of(process).thread
+    call = str(process.facts.get("calls", {}).get(str(thread.number), "")) if thread else ""
+    return call.endswith((" on socket", " on socket "))
+
+
+def _are_joined(one: Process, other: Process) -> bool:
+    """Whether they have connections to each other anyway: ranks, and processes of Ray."""
+    ray = [
+        who.command.startswith("ray::") or waits.of(who).kind in (waits.RAY, waits.PLACEMENT)
+        for who in (one, other)
+    ]
+    return bool(one.rank and other.rank) or all(ray)
+
+
 def _socket(process: Process) -> Optional[Match[str]]:
-    """The connection at which its working thread waits."""
-    thread = waits.working(process)
+    """The connection at which its working thread waits, or the one for which that waits."""
+    thread = waits.of(process).thread
     calls = process.facts.get("calls", {})
     return _SOCKET.search(str(calls.get(str(thread.number), ""))) if thread else None
 

@@ -6,12 +6,13 @@ anybody, nobody is named.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from jobspec.runtime.stalls import links, ras, waits
 from jobspec.runtime.stalls.blame import Explanation, blame
-from jobspec.runtime.stalls.chains import ON_CHILDREN, acts, behind, follow
+from jobspec.runtime.stalls.chains import ON_CHILDREN, acts, behind, follow, in_circle, other_end
 from jobspec.runtime.stalls.cohorts import (
     SHOWN,
     Cohort,
@@ -26,9 +27,12 @@ from jobspec.runtime.stalls.cohorts import (
     role,
 )
 from jobspec.runtime.stalls.flight import Front
+from jobspec.runtime.stalls.libraries import is_library
 from jobspec.runtime.stalls.phrases import DOES
 from jobspec.runtime.stalls.stacks import Frame, Process
 from jobspec.runtime.stalls.waits import ON_RANKS
+
+_BEGUN = re.compile(r"^ray::([^.\s]+)\.__init__")
 
 
 def explain(view: View) -> Explanation:
@@ -156,7 +160,7 @@ def _have(numbers: Sequence[int]) -> str:
 
 
 def _own(frames: Sequence[Frame]) -> Optional[Frame]:
-    return next((frame for frame in frames if not waits.is_library(frame)), None)
+    return next((frame for frame in frames if not is_library(frame)), None)
 
 
 def _unseen(front: Front) -> str:
@@ -188,7 +192,7 @@ def _ray_demand(view: View, people: Sequence[Process], groups: Sequence[Cohort])
         return None
     place = waiting[0].wait.place
     met = f"{waiting[0].names} {does(waiting[0])}"
-    pending = list(view.ray.get("pending", ()))
+    pending = _without_begun(list(view.ray.get("pending", ())), people)
     if pending:
         what = f"Ray has not the resources for {pending[0]}, and {met}"
         why = str(view.ray.get("have", ""))
@@ -203,6 +207,16 @@ def _ray_demand(view: View, people: Sequence[Process], groups: Sequence[Cohort])
             "ray-actor-dead", what, "", fix, inferred=True, named=waiting[0].members, frame=place
         )
     return _ray_queued(view, waiting, busy)
+
+
+def _without_begun(pending: List[str], people: Sequence[Process]) -> List[str]:
+    """The rows without those of actors whose constructor runs: these have their resources."""
+    for process in people:
+        found = _BEGUN.match(process.command)
+        begun = next((row for row in pending if found and row.startswith(f"an actor `{found[1]}` ")), None)
+        if begun is not None:
+            pending.remove(begun)
+    return pending
 
 
 def _ray_queued(view: View, waiting: Sequence[Cohort], busy: Sequence[Process]) -> Optional[Explanation]:
@@ -233,16 +247,22 @@ def _ranks(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
     ]
     for waiting, others in parts:
         if waiting and others:
-            odd = min(
-                _first(others, view), key=lambda group: (group.wait.kind == waits.IDLE, len(group.members))
-            )
-            told = blame("rank-differs", odd.members, view)
+            told = blame("rank-differs", _odd(_first(others, view), view), view)
             met = f"{waiting[0].names} {does(waiting[0])}{at(waiting[0].wait)}"
             return replace(told, what=f"{told.what}, while {met}")
     for waiting, _ in parts:
         if len(waiting) > 1 or (waiting and len(waiting[0].members) > 1):
             return _all_wait(waiting)
     return None
+
+
+def _odd(groups: Sequence[Cohort], view: View) -> Sequence[Process]:
+    """The smallest group; with it the one that waits for it, where it waits for that one."""
+    odd = min(groups, key=lambda group: (group.wait.kind == waits.IDLE, len(group.members)))
+    far = other_end(odd.members[0], view) if len(odd.members) == 1 else None
+    every = [one for group in groups for one in group.members]
+    round_ = far is not None and far in every and other_end(far, view) is odd.members[0]
+    return (*odd.members, far) if far is not None and round_ else odd.members
 
 
 def _started(group: Cohort, mine: Sequence[Cohort]) -> bool:
@@ -273,8 +293,11 @@ def _all_wait(waiting: Sequence[Cohort]) -> Explanation:
     what = f"the ranks stand in different collectives: {said}"
     fix = "make all ranks call the same collectives in the same order; look for a branch that only some take"
     rare = _stranger(waiting)
+    why = ""
+    if rare and rare.wait.place and "group=" in rare.wait.place.text:
+        rare, why = None, "where that is a group of some ranks, one of it that stands elsewhere is the cause"
     return Explanation(
-        "collective-order", what, "", fix, blocked=False,
+        "collective-order", what, why, fix, blocked=False,
         named=rare.members if rare else (), frame=(rare or waiting[-1]).wait.place,
     )  # fmt: skip
 
@@ -293,7 +316,7 @@ def _stranger(waiting: Sequence[Cohort]) -> Optional[Cohort]:
 def _way(group: Cohort) -> Tuple[str, ...]:
     """The functions of the program by which the group came to its line."""
     frames = group.wait.thread.frames if group.wait.thread else ()
-    return tuple(frame.function for frame in frames if not waits.is_library(frame))
+    return tuple(frame.function for frame in frames if not is_library(frame))
 
 
 def _chain(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
@@ -308,13 +331,18 @@ def _chain(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
     firm = [one for one in firm if acts(one)] or firm
     firm = [one for one in _ends(_roots(able), able) if one in firm] or firm
     best = cohorts(firm)
-    if len(best) > 1 and len({role(one) for one in firm}) > 1:
+    alike = len(best) > 1 and len(best[-1].members) == len(best[-2].members)
+    if alike or len({role(one) for one in firm}) > 1:
         return _several(best)
-    found = blame("waits", best[-1].members, view)
-    waiting = [one for one in able if one not in firm and one.name not in found.what]
-    if waiting:
-        first = Cohort(waits.of(waiting[0]), (waiting[0],))
-        found = replace(found, what=f"{found.what}, while {first.names} {does(first)}{at(first.wait)}")
+    same = next(group for group in groups if best[-1].members[0] in group.members)
+    found = blame("waits", [one for one in same.members if one in able], view)
+    others = [one for one in (*firm, *able) if one not in found.named and one.name not in found.what]
+    if others:
+        said = "; ".join(f"{group.names} {does(group)}{at(group.wait)}" for group in cohorts(others)[:3])
+        round_ = any(in_circle(one, able) for one in found.named) and "each waits" not in found.what
+        found = replace(
+            found, what=f"{found.what}, while {said}{': each seems to wait for another' * round_}"
+        )
     return found
 
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Dict, Iterable, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
+from jobspec.runtime.stalls.libraries import is_library
 from jobspec.runtime.stalls.stacks import MAX_LINE, Frame
-from jobspec.runtime.stalls.waits import is_library
 
 MAX_BYTES = 64 * 1024**2
 MAX_ENTRIES = 100_000

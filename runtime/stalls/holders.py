@@ -18,8 +18,10 @@ Known = Mapping[int, Dict[str, Any]]
 _TARGET = re.compile(r" on ((?:pipe|socket):\[(\d+)\])$")
 _NETLINK = (socket.AF_NETLINK, socket.SOCK_RAW, 4)  # NETLINK_SOCK_DIAG
 _POLLS = ("poll", "ppoll", "select", "pselect6")
+_LOOPS = ("epoll_wait", "epoll_pwait")
 _WRITES = ("write", "writev", "sendto", "sendmsg")
 _LOCK = re.compile(r"^(\d+): (-> )?\w+ +\w+ +\w+ +(\d+) ", re.MULTILINE)
+_PIDFD = re.compile(r"^Pid:\s+(\d+)$", re.MULTILINE)
 _AT_LOCKS, _NAPS = ("flock", "fcntl"), ("nanosleep", "clock_nanosleep")  # SQLite naps between its tries
 SHOWN, COMMAND_CHARS = 8, 60
 _BY_FAMILY, _DUMP, _DONE, _ERROR, _SHOW_PEER, _PEER = 20, 0x301, 3, 2, 4, 2
@@ -33,10 +35,15 @@ def tell(known: Known) -> None:
         for target, mode in facts.pop("ends", {}).items():
             ends.setdefault(target, {})[pid] = mode
     calls = [str(call) for facts in known.values() for call in facts.get("calls", {}).values()]
-    peers = _unix_peers() if any(" on socket:[" in call for call in calls) else {}
+    at_sockets = any(" on socket:[" in call or call.startswith(_LOOPS) for call in calls)
+    peers = _unix_peers() if at_sockets else {}
     holders = _lock_holders() if any(call.startswith(_AT_LOCKS) for call in calls) else {}
     if any(call.startswith(_NAPS) for call in calls):
-        holders = {**_of_open_files(known), **holders}
+        locked = _locked(known)
+        holders = {**_of_open_files(known, locked), **holders}
+        for path, pid in locked.items():
+            if path.endswith("lock"):
+                known[pid].setdefault("locked", []).append(path)
     for pid, facts in known.items():
         behind: Dict[str, List[List[Any]]] = {}
         for thread, call in facts.get("calls", {}).items():
@@ -71,6 +78,8 @@ def _behind(
     if call in _POLLS:
         read = [others for others in ends.values() if others.get(pid) == "r"]
         return {other for others in read for other, mode in others.items() if "w" in mode} - {pid} or None
+    if call in _LOOPS:
+        return (_programs(pid, known, ends, peers) | _awaited(pid)) & set(known) or None
     found = _TARGET.search(call)
     if not found:
         return None
@@ -79,6 +88,31 @@ def _behind(
         return set(ends[far]) - {pid} or None if far in ends else None
     wanted = "r" if call.split(" ", 1)[0] in _WRITES else "w"
     return {other for other, mode in ends.get(found[1], {}).items() if wanted in mode} - {pid}
+
+
+def _programs(
+    pid: int, known: Known, ends: Mapping[str, Mapping[int, str]], peers: Mapping[str, str]
+) -> Set[int]:
+    """The children at the other ends of its pipes and sockets; a forked one has its own ends, too."""
+    children = {other for other, facts in known.items() if facts and facts["parent"] == pid}
+    found: Set[int] = set()
+    for target, others in ends.items():
+        if pid in others and target.startswith("socket"):
+            found |= set(ends.get(f"socket:[{peers.get(target[8:-1], '')}]", ())) - set(others)
+        elif others.get(pid, "").strip("0") in ("r", "w"):
+            far = "w" if "r" in others[pid] else "r"
+            found |= {other for other, mode in others.items() if mode.strip("0") == far}
+    return found & children
+
+
+def _awaited(pid: int) -> Set[int]:
+    """The processes whose end it waits for by a descriptor, as asyncio does from Python 3.12 on."""
+    infos = [
+        proc_facts.text(f"/proc/{pid}/fdinfo/{name}")
+        for name in proc_facts.names(f"/proc/{pid}/fd")
+        if proc_facts.link(f"/proc/{pid}/fd/{name}") == "anon_inode:[pidfd]"
+    ]
+    return {int(found[1]) for info in infos if (found := _PIDFD.search(info))}
 
 
 def _beyond(rows: List[List[Any]], known: Known, seen: Set[int]) -> None:
@@ -114,15 +148,19 @@ def _lock_holders() -> Dict[int, Set[int]]:
     return found
 
 
-def _of_open_files(known: Known) -> Dict[int, Set[int]]:
-    """Who has a file open that another process has locked -> that other one."""
+def _locked(known: Known) -> Dict[str, int]:
+    """Each file that a process has locked -> that process."""
     owners = {int(found[3]) for found in _LOCK.finditer(proc_facts.text("/proc/locks")) if not found[2]}
-    locked = {
+    return {
         proc_facts.link(f"/proc/{pid}/fd/{name}"): pid
         for pid in owners & set(known)
         for name in proc_facts.names(f"/proc/{pid}/fd")
         if "\nlock:" in proc_facts.text(f"/proc/{pid}/fdinfo/{name}")
     }
+
+
+def _of_open_files(known: Known, locked: Mapping[str, int]) -> Dict[int, Set[int]]:
+    """Who has a file open that another process has locked -> that other one."""
     found: Dict[int, Set[int]] = {}
     for pid in known if locked else ():
         for name in proc_facts.names(f"/proc/{pid}/fd"):

@@ -113,6 +113,31 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
         "answer the prompt beforehand, by an option or a variable: nobody is at that terminal",
         False,
     ),
+    (waits.QUEUE, waits.PROXY): (
+        "waits at a queue or a lock of a multiprocessing manager",
+        "see who should put into it or release it; one that was killed releases nothing",
+        True,
+    ),
+    (waits.NETWORK, waits.POOLED): (
+        "waits until a connection of its own client's pool is free",
+        "close or read each response on every path, or allow more connections",
+        False,
+    ),
+    (waits.LOOP, waits.TURN): (
+        "waits in its event loop for a lock or a semaphore",
+        "see which coroutine holds it; release it on every path, also after an error",
+        False,
+    ),
+    (waits.LOOP, waits.SIGNAL): (
+        "waits in its event loop for an event or a condition",
+        "see which coroutine should set it, and whether an error or a timeout ended that one",
+        False,
+    ),
+    (waits.LOCK, waits.SIGNAL): (
+        "waits for an event, a condition or a barrier",
+        "see which thread or process should set or reach it, and whether an error ended that one",
+        False,
+    ),
     (waits.QUEUE, waits.FULL): (
         "waits for room in a full queue",
         "see who should take from it",

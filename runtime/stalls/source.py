@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
-from jobspec.runtime.stalls import waits
+from jobspec.runtime.stalls.libraries import is_library
 from jobspec.runtime.stalls.stacks import Frame, Process
 
 MAX_BYTES = 2 * 1024**2
@@ -37,7 +37,7 @@ class Sources:
 
     def frame(self, frame: Frame) -> Frame:
         """The frame with its line and the locks held there; one of a library stays as it is."""
-        if not frame.line or not frame.file.startswith("/") or waits.is_library(frame):
+        if not frame.line or not frame.file.startswith("/") or is_library(frame):
             return frame
         lines, tree = self._read(frame.file)
         if frame.line > len(lines):

@@ -50,6 +50,8 @@ class Thread:
 
     @property
     def label(self) -> str:
+        if self.is_task:
+            return f"coroutine `{self.name[len(TASK) :]}`"
         return f"thread `{self.name}`" if self.name else f"thread {self.number:#x}"
 
 
@@ -107,6 +109,8 @@ _GDB_THREAD = re.compile(r'^Thread \d+ \(.*?(?:LWP (\d+)|process (\d+)).*?(?: "(
 _GDB_FRAME = re.compile(
     r"^#\d+\s+(?:0x[0-9a-f]+ in )?([^\s(]+(?: <[^>]*>)?)\s*\(.*\)(?: at (\S+?)(?::(\d+))?| from (\S+))?\s*$"
 )
+# Until Python 3.12 a comprehension is a frame of its own, which nobody knows by name.
+_COMPREHENSION = re.compile(r"(?<=\w)\.<locals>\.<(?:list|set|dict)comp>$|(?<=\w)\.<locals>\.<genexpr>$")
 _RANK = re.compile(r"(?i)\brank[ _:=-]*(\d+)\b")
 _FACTS = "# jobspec: "
 
@@ -200,8 +204,9 @@ def _frame(line: str) -> Optional[Frame]:
     if found := _PY_SPY_FRAME.match(line):
         text, _, held = (found[4] or "").partition("  |held ")
         return Frame(
-            found[1], found[2], int(found[3] or 0), text.strip(), tuple(held.split(", ")) if held else ()
-        )
+            _COMPREHENSION.sub("", found[1]), found[2], int(found[3] or 0), text.strip(),
+            tuple(held.split(", ")) if held else (),
+        )  # fmt: skip
     if found := _FAULT_FRAME.match(line):
         return Frame(found[3], found[1], int(found[2]) if found[2].isdecimal() else 0)
     if found := _GDB_FRAME.match(line):

@@ -6,10 +6,10 @@ Rules alone: a frame of a library that waits says for what. Where only the syste
 from __future__ import annotations
 
 import re
-import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Iterator, List, Optional, Pattern, Tuple
 
+from jobspec.runtime.stalls.libraries import is_library
 from jobspec.runtime.stalls.stacks import MAIN, Frame, Process, Thread
 
 COLLECTIVE, RENDEZVOUS, DEVICE = "collective", "rendezvous", "device"
@@ -21,7 +21,11 @@ DRAIN, STORE = "drain", "store"  # `op` of a queue and of the network: what is w
 DEBUGGER, TERMINAL, BATON = "debugger", "terminal", "baton"  # the same of a pipe, and of a file's lock
 ON_PEOPLE = (DEBUGGER, TERMINAL)
 UNDONE, FULL, BACKWARD = "task_done", "full", "backward"  # the same of a queue, and of a collective
+PROXY, POOLED = "proxy", "pooled"  # the same of a queue (a manager's object), and of the network
+TURN, SIGNAL = "turn of others", "signal of others"  # the same of locks and event loops: no name of a lock
 ON_RANKS = frozenset({COLLECTIVE, RENDEZVOUS, DEVICE})  # these wait for other ranks
+_OUTWARD = (NETWORK, RAY, PLACEMENT, CHILD)  # for another process
+AT_ONE = (NETWORK, PIPE, FILE_LOCK)  # `op` is the one connection or file
 
 _OPS = (
     r"all_reduce\w*|all_gather\w*|_all_gather_base|reduce_scatter\w*|broadcast\w*|barrier|monitored_barrier"
@@ -44,11 +48,13 @@ _RULES: Tuple[Tuple[str, Pattern[str], Pattern[str]], ...] = tuple(
         (RAY, r"ray/_private/worker\.py", r"get|get_objects|wait"),
         (LOADER, r"torch/utils/data/dataloader\.py", r"_try_get_data|_get_data|_next_data|_shutdown_workers"),
         (FILE_LOCK, r"torch/utils/file_baton\.py", r"wait"),
-        (FILE_LOCK, r"filelock/\w+\.py", r"acquire|_acquire"),
+        (FILE_LOCK, r"filelock/\S+\.py", r"_?acquire|__enter__|_poll_until_acquired"),
         (PIPE, _PROMPTS, r"interaction|interact|_?cmdloop|listen|set_trace|wait_for_client"
          r"|_?do_wait_suspend"),
         (CHILD, r"subprocess\.py|multiprocessing/popen_\w+\.py",
          r"wait|_wait|_try_wait|communicate|poll|_communicate"),
+        (IDLE, r"torch/distributed/rpc/api\.py", r"shutdown|_wait_all_workers"),
+        (FUTURE, r"torch/distributed/rpc/api\.py", r"rpc_sync"),
         (IDLE, r"socket\.py|socketserver\.py|grpc/_server\.py", r"accept|serve_forever|wait_for_termination"),
         (QUEUE, r"queue\.py|multiprocessing/(?:queues|connection|pool)\.py",
          r"get|put|join|recv\w*|_recv\w*|_?send\w*|wait|poll"),
@@ -60,6 +66,8 @@ _RULES: Tuple[Tuple[str, Pattern[str], Pattern[str]], ...] = tuple(
         (NETWORK, r"socket\.py|ssl\.py|http/client\.py",
          r"readinto|recv\w*|read\w*|accept|connect|create_connection|send\w*"),
         (NETWORK, r"zmq/\S+", r"recv\w*|send\w*|poll"),
+        (NETWORK, r"urllib3/connectionpool\.py|httpcore/\S+", r"_get_conn|wait_for_connection"),
+        (NETWORK, r"grpc/_channel\.py", r"_blocking|__call__|_next|result|wait"),
     )
 )  # fmt: skip
 _TASK_RULES = tuple(
@@ -68,25 +76,25 @@ _TASK_RULES = tuple(
         (SLEEP, r"asyncio/tasks\.py", ("sleep",)),
         (QUEUE, r"asyncio/queues\.py", ("get", "put", "join")),
         (CHILD, r"asyncio/subprocess\.py", ()),
-        (NETWORK, r"asyncio/streams\.py|aiohttp/client|httpcore/|httpx/|websockets/", ()),
+        (
+            NETWORK,
+            r"asyncio/streams\.py|aiohttp/(?:client|web_ws)|httpcore/|httpx/|websockets/|grpc/aio/",
+            (),
+        ),
+        (LOOP, r"asyncio/locks\.py", ()),
     )
+)
+_OPS_OF_QUEUE = {"join": UNDONE, "put": FULL}
+_OPS_OF_LOCK = {"acquire": TURN, "__aenter__": TURN, "wait": SIGNAL, "wait_for": SIGNAL}
+# Where a client of HTTP waits until one of its own connections is free.
+_POOLS = re.compile(
+    r"aiohttp/connector\.py:_wait_for_available_connection|urllib3/connectionpool\.py:_get_conn"
+    r"|httpcore/\S+:wait_for_connection"
 )
 # Frames of asyncio in which a coroutine waits for others.
 _GATHERS = re.compile(r"asyncio/(?:tasks\.py:(?:_wait|wait_for)|taskgroups\.py:\w+)$")
-# Whose frames say how something is waited for; every other package's frame says what is done.
-_LIBRARIES = frozenset(
-    ("torch", "ray", "numpy", "zmq", "grpc", "aiohttp", "httpx", "httpcore", "anyio", "requests", "urllib3",
-     "filelock", "tqdm", "uvloop", "fsspec", "joblib", "concurrent", "asyncio", "multiprocessing", "json",
-     "importlib", "http", "email", "encodings", "ctypes", "unittest", "IPython", "debugpy")
-)  # fmt: skip
-_STDLIB = frozenset(getattr(sys, "stdlib_module_names", ())) | {
-    "threading", "queue", "socket", "ssl", "selectors", "subprocess", "runpy", "contextlib", "functools",
-}  # fmt: skip
 # autograd's engine in C++: it runs hooks of the program in threads of its own, and waits there for DDP's.
 _ENGINE = re.compile(r"torch/autograd/(?:graph\.py:_engine_run_backward|__init__\.py:(?:backward|grad))$")
-_NATIVE_FILE = re.compile(r"\.(?:so(?:\.\d+)*|[ch]|cc|cpp|cu|S)$")
-_PACKAGES = re.compile(r"^.*/(?:site|dist)-packages/")
-_PYTHON = re.compile(r"^.*/lib(?:64)?/python3\.\d+/")
 _LOCK_TEXT = re.compile(r"^(?:async )?with (.+?):|^(?:\w+ = )?([\w.\[\]]+)\.acquire\(")
 _LOCKISH = re.compile(r"(?i)lock|mutex|sem|guard|cond\b")
 _WORK_WAIT = re.compile(r"\b(?:work|handle|req|request|h|w)\w*\.wait\(")
@@ -132,26 +140,9 @@ class Wait:
 
     @property
     def key(self) -> Tuple[str, str, str]:
-        """The same for dumps that show whole paths and for those that do not."""
+        """The same with whole paths and without, and at any connection or file."""
         where = f"{self.place.function} {self.place.place.rsplit('/', 1)[-1]}" if self.place else ""
-        return (self.kind, self.op, where)
-
-
-def package(file: str) -> str:
-    """The top package that a file belongs to; empty for one outside of Python's folders."""
-    if file.startswith("<frozen"):
-        return "importlib"
-    for folders in (_PACKAGES, _PYTHON):
-        if folders.match(file):
-            return folders.sub("", file).split("/")[0].rsplit(".py", 1)[0]
-    return "" if file.startswith(("/", "<")) else file.split("/")[0].rsplit(".py", 1)[0]
-
-
-def is_library(frame: Frame) -> bool:
-    if not frame.file:  # a C function of which nothing more is known
-        return True
-    top = package(frame.file)
-    return top in _LIBRARIES or top in _STDLIB or _NATIVE_FILE.search(frame.file) is not None
+        return (self.kind, "" if self.kind in AT_ONE else self.op, where)
 
 
 def own_frame(thread: Thread) -> Optional[Frame]:
@@ -198,15 +189,45 @@ def _of(process: Process) -> Wait:
     if found.op == BACKWARD:  # a hook of the program, which the engine runs in a thread of its own
         hooks = [one for one in process.threads if one is not thread and _is_native(one) and own_frame(one)]
         return of_thread(process, hooks[0]) if hooks else found
-    if found.kind == IDLE:  # a server that waits for requests, while threads of it answer some
-        answers = [other for other in process.threads if other is not thread and _answers(other)]
-        return of_thread(process, answers[0]) if answers else found
-    return found
+    if found.kind in (FUTURE, JOIN):
+        return _by_thread(process, found)
+    if found.kind == LOOP and _serves(process):
+        found = replace(found, kind=IDLE, op="")
+    # a server that waits for requests, while threads of it answer some
+    return answering(process, thread) or found if found.kind == IDLE else found
+
+
+def _by_thread(process: Process, found: Wait) -> Wait:
+    """What the thread does for which it waits, if that one waits for another process and no other tells."""
+    told = {
+        one.key: one for thread in process.threads
+        if thread is not found.thread and not thread.is_task and own_frame(thread) is not None
+        for one in [of_thread(process, thread)]
+    }  # fmt: skip
+    pool = [one for one in told.values() if one.thread and is_pooled(one.thread)]
+    rest = pool if pool and found.kind == FUTURE else list(told.values())
+    rest = [one for one in rest if one.kind not in (QUEUE, LOOP, IDLE, LOCK, OTHER)]
+    return replace(rest[0], sure=False) if len(rest) == 1 and rest[0].kind in _OUTWARD else found
+
+
+def answering(process: Process, thread: Optional[Thread]) -> Optional[Wait]:
+    """What the process does for a request, in another thread than this one."""
+    found = [other for other in process.threads if other is not thread and _answers(other)]
+    return of_thread(process, found[0]) if found else None
+
+
+def _serves(process: Process) -> bool:
+    """Whether none of the coroutines that its event loop runs is the program's, and it takes connections."""
+    tasks = [thread for thread in process.threads if thread.is_task]
+    listens = any(row[2] == "LISTEN" for row in process.facts.get("sockets", ()))
+    return bool(tasks) and listens and not process.rank and not any(own_frame(task) for task in tasks)
 
 
 def _answers(thread: Thread) -> bool:
     """Whether the thread answers a request, or works for a pool."""
-    served = is_pooled(thread) or any(frame.file.endswith("socketserver.py") for frame in thread.frames)
+    served = is_pooled(thread) or any(
+        frame.file.endswith(("socketserver.py", "rpc/internal.py")) for frame in thread.frames
+    )
     return served and own_frame(thread) is not None
 
 
@@ -215,7 +236,7 @@ def of_thread(process: Process, thread: Thread) -> Wait:
     if place is None and is_pooled(thread):
         return Wait(IDLE, None, thread)
     if thread.is_task:
-        return Wait(_of_task(thread), place, thread)
+        return _of_task(thread, place)
     if _drains(process, thread):
         return Wait(QUEUE, place, thread, DRAIN)
     told = _by_frames(thread, place) or _by_native(thread, place)
@@ -257,9 +278,13 @@ def _by_frames(thread: Thread, place: Optional[Frame]) -> Optional[Wait]:
         kind = next((k for k, file, func in _RULES if file.search(frame.file) and func.match(name)), None)
         if kind is not None and not (found and found.kind == kind == COLLECTIVE and name.startswith("_")):
             lock = wanted_lock(place.text) if kind == LOCK and place else ""
-            queue = {"join": UNDONE, "put": FULL}.get(name, "") if kind == QUEUE else ""
+            lock = lock or (SIGNAL if kind == LOCK and name in ("wait", "wait_for") else "")
+            queue = _OPS_OF_QUEUE.get(name, "") if kind == QUEUE else ""
             baton = BATON if frame.file.endswith("file_baton.py") else DEBUGGER if kind == PIPE else ""
-            found = Wait(kind, place, thread, name if kind in ON_RANKS else lock or queue or baton)
+            pooled = POOLED if _POOLS.search(f"{frame.file}:{name}") else ""
+            found = Wait(kind, place, thread, name if kind in ON_RANKS else lock or queue or baton or pooled)
+        elif found and found.kind == QUEUE and frame.file.endswith("multiprocessing/managers.py"):
+            found = Wait(QUEUE, place, thread, PROXY)
     return found
 
 
@@ -307,13 +332,16 @@ def runs_loop(thread: Thread) -> bool:
     )
 
 
-def _of_task(thread: Thread) -> str:
+def _of_task(thread: Thread, place: Optional[Frame]) -> Wait:
     """What a coroutine waits for; by the outermost frame of a library that tells."""
-    found = LOOP
-    for frame in _inner(thread, own_frame(thread)):
+    found = Wait(LOOP, place, thread)
+    for frame in _inner(thread, place):
         for kind, file, functions in _TASK_RULES:
             if file.search(frame.file) and (not functions or frame.function in functions):
-                found = kind
+                ops = {LOOP: _OPS_OF_LOCK, QUEUE: _OPS_OF_QUEUE}.get(kind, {})
+                found = replace(found, kind=kind, op=ops.get(frame.function, ""))
+        if _POOLS.search(f"{frame.file}:{frame.function}"):
+            return replace(found, kind=NETWORK, op=POOLED)
     return found
 
 

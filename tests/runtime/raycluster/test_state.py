@@ -31,5 +31,13 @@ def test_tasks_for_which_no_node_has_room_now() -> None:
     assert told({}, {}, NODES, tasks)["queued"] == []  # an older Ray does not tell what is free
 
 
+def test_an_actor_that_waits_for_its_arguments_lacks_no_resources() -> None:
+    actors = {
+        name: {"State": state, "ActorClassName": name}
+        for name, state in (("Engine", "PENDING_CREATION"), ("Judge", "DEPENDENCIES_UNREADY"))
+    }
+    assert told(actors, {}, NODES)["pending"] == ["an actor `Engine` (PENDING_CREATION)"]
+
+
 def test_nothing_waits() -> None:
     assert told({}, {}, NODES)["pending"] == []

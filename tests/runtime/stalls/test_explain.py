@@ -97,6 +97,40 @@ def test_resources_that_do_not_exist() -> None:
     assert "a placement group (PACK) of {CPU: 8}" in found.what
 
 
+@pytest.mark.parametrize(("rows", "kind"), [(1, "sleep"), (2, "ray-demand")])
+def test_an_actor_whose_constructor_runs_has_its_resources(rows: int, kind: str) -> None:
+    begun = process(
+        2, Frame("__init__", "/r/engine.py", 4), command="ray::Engine.__init__", calls={"2": "nanosleep"}
+    )
+    pending = ["an actor `Engine` (PENDING_CREATION)"] * rows
+    found = explain.explain(View([process(1, *RAY_GET), begun], ray={"pending": pending}))
+    assert found.kind == kind
+
+
+def test_rays_own_connections_tell_for_whom_nobody_waits() -> None:
+    """A task reads from a pair of sockets; that it is connected to the driver, too, means nothing."""
+    here, there = ["10.0.0.1:5", "10.0.0.1:6", "ESTABLISHED", 0, 0, 0], "recvfrom on socket"
+    back = [here[1], here[0], *here[2:]]
+    for call in (there, "poll"):
+        task = process(
+            2, Frame("recv_into", "/usr/lib/python3.11/socket.py", 1), Frame("grade", "/r/d.py", 9),
+            command="ray::grade", calls={"2": call}, sockets=[here],
+        )  # fmt: skip
+        found = explain.explain(View([process(1, *RAY_GET, sockets=[back]), task]))
+        assert (found.kind, [one.pid for one in found.named]) == ("network", [2])
+        assert "each" not in found.what
+
+
+def test_who_has_locked_the_only_lock_file() -> None:
+    tries = Frame("_poll_until_acquired", "/v/lib/python3.11/site-packages/filelock/_core/_acquire.py", 9)
+    waiting = process(1, tries, Frame("load", "/r/data.py", 7))
+    holder = process(2, Frame("fetch", "/r/hub.py", 8), calls={"2": "nanosleep"}, locked=["/c/hub.lock"])
+    found = explain.explain(View([waiting, holder]))
+    assert (found.kind, [one.pid for one in found.named]) == ("sleep", [2])
+    other = process(3, Frame("build", "/r/x.py", 9), calls={"3": "nanosleep"}, locked=["/c/x.lock"])
+    assert explain.explain(View([waiting, holder, other])).kind == "several"
+
+
 ENGINE = (
     Frame("main_loop", "/v/lib/python3.11/site-packages/ray/_private/worker.py", 1),
     Frame("<module>", "/v/lib/python3.11/site-packages/ray/_private/workers/default_worker.py", 323),

@@ -154,3 +154,25 @@ def test_the_address_that_udp_waits_for(fork: Start) -> None:
     (row,) = facts["sockets"]  # the server's socket is not connected
     assert facts["calls"][str(child)] == f"recvfrom on socket {row[0]} -> {row[1]} UDP"
     assert row[1].startswith("127.0.0.1:")
+
+
+def test_a_loop_waits_for_programs_at_its_pipes_and_by_descriptors(fork: Start) -> None:
+    """As asyncio does: an epoll, pipes to a program, and (from Python 3.12 on) a descriptor of a child."""
+    text = f"{BEGIN}import select\nloop = select.epoll()\n"
+    text += "cat = subprocess.Popen(['cat'], stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
+    text += "plain = subprocess.Popen(['sleep', '60'])\nawaited = subprocess.Popen(['sleep', '61'])\n"
+    text += "kept = os.pidfd_open(awaited.pid)\nprint(cat.pid, flush=True)\nloop.poll()\n"
+    parent, cat = fork(text)
+    children = [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+    known = told(parent, *children)
+    awaited = next(pid for pid in children if known[pid]["command"] == "sleep 61")
+    assert behind(known[parent], parent) == sorted([cat, awaited])
+
+
+def test_who_has_locked_a_file_that_is_tried_again_and_again(fork: Start, tmp_path: Path) -> None:
+    """As `filelock` does, which has the file open only while it tries."""
+    path = str(tmp_path / "hub.lock")
+    text = f"{BEGIN}file = open({path!r}, 'w')\nfcntl.flock(file, fcntl.LOCK_EX)\n{FORK}    time.sleep(60)\n"
+    parent, child = fork(f"{text}else:\n    file.close()\n    time.sleep(60)\n")
+    known = told(parent, child)
+    assert (known[parent].get("locked"), known[child].get("locked")) == ([path], None)

@@ -20,7 +20,7 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
          "ranks 0-1 wait in `backward()`, where the ranks all_reduce their gradients at train_epoch"),
         ("dedup_table_full", "busy", [102], "0", "insert", "pid 102 on `n1` computes at insert"),
         ("pool_shutdown_heartbeat", "join", [100], "0", "heartbeat",
-         "thread `ThreadPoolExecutor-0_0` waits for a lock at heartbeat"),
+         "thread `ThreadPoolExecutor-0_0` waits for an event, a condition or a barrier at heartbeat"),
         ("ray_sandbox_input", "pipe", [101], "", "run_sandbox",
          "the other end is pid 102 on `n1`, which waits at a pipe or a FIFO at <module> (<string>:1)"
          ": each waits for the other, while pid 100 on `n1` waits for a result of Ray"),
@@ -28,13 +28,15 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
          "; the other end is the process itself, while pid 100"),
         ("task_done_missing", "queue", [100], "0", "score_all",
          "waits until `task_done()` is said of each item of its queue at score_all"),
-        ("setter_cancelled", "event-loop", [100], "0", "generate", "waits in its event loop at generate"),
+        ("setter_cancelled", "event-loop", [100], "0", "generate",
+         "waits in its event loop for an event or a condition at generate"),
         ("sqlite_open_transaction", "sleep", [101], "1", "upload",
          "rank 1 on `n1`, pid 101 sleeps at upload (/r/sqlite_open_transaction.py:22): `time.sleep(3600)`, "
          "while rank 0 on `n1`, pid 100 waits for a lock on a file at log_metrics"),
         ("producer_ended_early", "queue", [102], "2", "next_batch",
          "no other process of the run has the other end"),
-        ("manager_queue", "sleep", [102], "0", "score", "while pid 100 on `n1` waits at a queue or a pipe"),
+        ("manager_queue", "sleep", [102], "0", "score",
+         "while pid 100 on `n1` waits at a queue or a lock of a multiprocessing manager at main"),
         ("env_pipe", "queue", [100], "0", "step", "at environment (/r/own_env_pipe.py:13)"),
         ("server_thread", "network", [100], "0", "Handler.do_GET", "waits for a lock at Handler.do_GET"),
         ("mp_lock", "sleep", [101], "0", "upload", "while pid 100 on `n1` waits for a lock at write"),
@@ -50,6 +52,31 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
         ("build_lock", "file-lock", [101], "1", "load_kernel",
          "pid 101 waits for the lock file of a kernel's build (`FileBaton`) at load_kernel "
          "(/r/stale_build_lock.py:34): `baton.wait()`; no process that was seen has such a file open, while"),
+        ("coroutine_keeps_lock", "event-loop", [101], "0", "handle",
+         "waits in its event loop for a lock or a semaphore at handle (/r/asgi_lock.py:19): "
+         "`await lock.acquire()`, while pid 100 on `n1` waits for the network at post_reward"),
+        ("lock_over_request", "network", [100], "0", "fetch_weights",
+         "other coroutines wait for a lock at rollout (/r/async_lock_across_request.py:30)"),
+        ("loop_in_thread", "future", [100], "0", "update_weights",
+         "coroutine `Task-1` waits in its event loop for an event or a condition at update_weights"),
+        ("client_pool", "network", [101], "1", "score",
+         "waits until a connection of its own client's pool is free at score"),
+        ("drain", "pipe", [100], "0", "run_tool", "; it waits for pid 101 (`cat`, write on pipe), which w"),
+        ("log_handler", "lock", [100], "0", "Ship.emit",
+         "thread `rollouts`, which is further in `Handler.handle` and so may hold it, waits for room in a f"),
+        ("shell_pipeline", "network", [102], "0", "ask_judge",
+         "while pid 100 on `n1` waits for a process that it has started at evaluate"),
+        ("unix_socket", "lock", [101], "0", "take_slot", "while pid 100 on `n1` waits for the network at"),
+        ("filelock", "network", [100], "0", "fetch", "while ranks 1-2 wait for a lock on a file at download"),
+        ("ray_beside_loop", "queue", [102], "", "Reward.score",
+         "pid 101 (`ray::Logger.run`) on `n1` sleeps at Logger.run"),
+        ("ray_polled", "subprocess", [101], "", "compile_answer",
+         "it waits for pid 102 (`sleep 3600`, clock_nanosleep), while pid 100 on `n1` sleeps at <module>"),
+        ("pool_of_requests", "lock", [101], "0", "Handler.do_POST",
+         "waits for a lock at Handler.do_POST (/r/pool_of_requests.py:18): `slots.acquire()`, while pid 100"),
+        ("rank_serves_rank", "network", [101], "1", "fetch_rollouts",
+         "the other end is rank 0 on `n1`, pid 100, which waits for an event, a condition or a barrier at "
+         "Handler.do_GET (/r/rank_serves_rank.py:22): `policy.wait()`, while ranks 0, 2 wait in the"),
         ("loader_pipe", "pipe", [101], "0", "read_shard",
          "while pid 100 on `n1` waits for a worker of its data loader at epoch"),
     ],
@@ -62,4 +89,24 @@ def test_a_recorded_stall(name: str, kind: str, pids: list[int], rank: str, func
         [(pid, rank) for pid in pids],
         function,
     )
+    assert says in found["what"]
+
+
+@pytest.mark.parametrize(
+    ("name", "pids", "says"),
+    [
+        ("both_send", [100, 101], "ranks 0-1 wait for the network at swap_shards (/r/both_sendall.py:29)"),
+        ("manager_lock", [103, 104], "wait at a queue or a lock of a multiprocessing manager at write"),
+        ("rpc", [], "rank 1 on `n1`, pid 101 waits for an event, a condition or a barrier at score"),
+        (
+            "subgroup_then_all",
+            [],
+            "rank 2 on `n1`, pid 102 waits in the collective `all_reduce` at normalize",
+        ),
+    ],
+)
+def test_all_or_none_of_those_that_wait_alike(name: str, pids: list[int], says: str) -> None:
+    """Of a circle each is named, and nobody for a collective that may be of some ranks only."""
+    found = plain(explain.explain(View(stacks.read((DUMPS / f"{name}.txt").read_text()))))
+    assert [one["pid"] for one in found["named"]] == pids
     assert says in found["what"]
