@@ -89,6 +89,12 @@ DOES: Dict[str, Tuple[str, str, bool]] = {
         "see whether this code ends: profile it (`py-spy record`), or give it a time limit",
         True,
     ),
+    waits.SIGNALLED: (
+        "waits for a signal",
+        "a signal that came before this wait wakes nobody: block it first and take it by `signal.sigtimedwait`, "
+        "or use an event or a pipe",
+        True,
+    ),
     waits.OTHER: ("stands", "look at its stack", True),
 }
 # (kind, op) of waits that have words of their own
@@ -97,6 +103,11 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
         "cannot end, since nobody empties its multiprocessing queue, whose rest does not fit into the pipe",
         "take everything from the queue before you join the process",
         False,
+    ),
+    (waits.NETWORK, waits.JOINED): (
+        "waits until all of its world have joined its store",
+        "see which of them never opens that store, and why: all need the same address, port and world size",
+        True,
     ),
     (waits.FILE_LOCK, waits.BATON): (
         "waits for the lock file of a kernel's build (`FileBaton`)",

@@ -21,7 +21,7 @@ MAX_FDS, MAX_SOCKETS, MAX_THREADS, MAX_BATONS = 4096, 48, 64, 4
 COMMAND_CHARS = 300
 _X86 = {
     0: "read", 1: "write", 2: "open", 7: "poll", 17: "pread64", 18: "pwrite64", 19: "readv",
-    23: "select", 34: "pause", 35: "nanosleep",
+    23: "select", 34: "pause", 35: "nanosleep", 128: "rt_sigtimedwait", 130: "rt_sigsuspend",
     42: "connect", 43: "accept", 44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4",
     72: "fcntl", 73: "flock", 74: "fsync", 75: "fdatasync", 202: "futex",
     230: "clock_nanosleep", 232: "epoll_wait",
@@ -32,7 +32,7 @@ _ARM = {
     67: "pread64", 68: "pwrite64",
     72: "pselect6", 73: "ppoll", 82: "fsync", 83: "fdatasync", 95: "waitid", 98: "futex", 101: "nanosleep",
     115: "clock_nanosleep", 202: "accept", 203: "connect", 206: "sendto", 207: "recvfrom", 211: "sendmsg",
-    212: "recvmsg", 242: "accept4", 260: "wait4",
+    133: "rt_sigsuspend", 137: "rt_sigtimedwait", 212: "recvmsg", 242: "accept4", 260: "wait4",
 }  # fmt: skip
 _CALLS = {"x86_64": _X86, "aarch64": _ARM}.get(platform.machine(), {})
 _ON_FD = frozenset(

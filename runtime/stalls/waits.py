@@ -16,8 +16,8 @@ COLLECTIVE, RENDEZVOUS, DEVICE = "collective", "rendezvous", "device"
 RAY, PLACEMENT, IDLE, LOOP = "ray", "placement", "idle", "event-loop"
 LOADER, QUEUE, CHILD, JOIN, FUTURE, NETWORK = "loader", "queue", "subprocess", "join", "future", "network"
 LOCK, FILE_LOCK, PIPE, SLEEP = "lock", "file-lock", "pipe", "sleep"
-DISK, STOPPED, BUSY, OTHER = "disk", "stopped", "busy", "other"
-DRAIN, STORE = "drain", "store"  # `op` of a queue and of the network: what is waited for there
+DISK, STOPPED, BUSY, OTHER, SIGNALLED = "disk", "stopped", "busy", "other", "signal"
+DRAIN, STORE, JOINED = "drain", "store", "joined"  # `op` of a queue and of the network: what is waited for
 DEBUGGER, TERMINAL, BATON = "debugger", "terminal", "baton"  # the same of a pipe, and of a file's lock
 ON_PEOPLE = (DEBUGGER, TERMINAL)
 UNDONE, FULL, BACKWARD = "task_done", "full", "backward"  # the same of a queue, and of a collective
@@ -99,6 +99,7 @@ _LOCK_TEXT = re.compile(r"^(?:async )?with (.+?):|^(?:\w+ = )?([\w.\[\]]+)\.acqu
 _LOCKISH = re.compile(r"(?i)lock|mutex|sem|guard|cond\b")
 _WORK_WAIT = re.compile(r"\b(?:work|handle|req|request|h|w)\w*\.wait\(")
 _SYNC = re.compile(r"\.(?:item|tolist|cpu|numpy)\(\)|\.synchronize\(\)")
+_JOINS = re.compile(r"\b(?:TCPStore|FileStore)\(")  # C++ polls until all of its world are there
 _STORE = re.compile(r"store\w*\.(?:wait|get|multi_get)\(")
 _DIST = re.compile(rf"\b(?:dist|distributed|c10d)\.({_OPS})\(")
 _NATIVE: Tuple[Tuple[Pattern[str], str], ...] = (
@@ -124,6 +125,7 @@ _CALLS: Tuple[Tuple[Pattern[str], str], ...] = (
     (re.compile(r"^flock|^fcntl"), FILE_LOCK),
     (re.compile(r"^(?:clock_)?nanosleep|^clock_nanosleep"), SLEEP),
     (re.compile(r"^futex"), LOCK),
+    (re.compile(r"^pause|^rt_sig(?:timedwait|suspend)"), SIGNALLED),
 )
 
 
@@ -257,6 +259,8 @@ def of_thread(process: Process, thread: Thread) -> Wait:
         return Wait(LOCK, place, thread, name, sure=False)
     if thread.busy or call == "running":
         return Wait(BUSY, place, thread)
+    if _JOINS.search(text):
+        return Wait(NETWORK, place, thread, JOINED, sure=False)
     if _STORE.search(text):
         return Wait(NETWORK, place, thread, STORE, sure=False)
     locked = process.facts.get("behind", {}).get(str(thread.number))

@@ -77,6 +77,11 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
         ("rank_serves_rank", "network", [101], "1", "fetch_rollouts",
          "the other end is rank 0 on `n1`, pid 100, which waits for an event, a condition or a barrier at "
          "Handler.do_GET (/r/rank_serves_rank.py:22): `policy.wait()`, while ranks 0, 2 wait in the"),
+        ("signal_came_early", "signal", [100], "0", "wait_for_engine",
+         "pid 100 on `n1` waits for a signal at wait_for_engine (/r/ready_signal_before_pause.py:41): "
+         "`signal.pause()`, while pid 101 on `n1` waits at a queue or a pipe between processes at engine"),
+        ("store_not_joined", "network", [100], "0", "init_weight_group",
+         "rank 0 on `n1`, pid 100 waits until all of its world have joined its store at init_weight_group"),
         ("loader_pipe", "pipe", [101], "0", "read_shard",
          "while pid 100 on `n1` waits for a worker of its data loader at epoch"),
     ],
