@@ -91,8 +91,8 @@ DOES: Dict[str, Tuple[str, str, bool]] = {
     ),
     waits.SIGNALLED: (
         "waits for a signal",
-        "a signal that came before this wait wakes nobody: block it first and take it by `signal.sigtimedwait`, "
-        "or use an event or a pipe",
+        "a signal that came before this wait wakes nobody: block it first and take it by "
+        "`signal.sigtimedwait`, or use an event or a pipe",
         True,
     ),
     waits.OTHER: ("stands", "look at its stack", True),
