@@ -16,6 +16,7 @@ from benchmarks.fault_acts import (
     Trial,
     await_unpacking,
     away,
+    batch_and_srun,
     controller,
     controller_then,
     finish,
@@ -104,10 +105,14 @@ def rows() -> list[Row]:
     )
     add("driver of a worker killed", "training", kill("driver", "worker"), "FAILED", r"signal 9|137|killed")
     add("srun killed", "training", kill("srun"), "FAILED|CANCELLED", r"cancel|srun|SIGTERM|killed")
-    by_chance = (
-        r"cancel|SIGTERM|killed"  # srun's own child may end the step before Slurm's SIGTERM reaches it
+    add(
+        "batch script killed",
+        "training,ray training,saving",
+        kill("batch"),
+        "FAILED",
+        r"batch script was killed",
     )
-    add("batch script killed", "training,saving", kill("batch"), "FAILED|CANCELLED", by_chance, kept=False)
+    add("batch script and srun killed", "saving", batch_and_srun, "FAILED", r"batch script was killed")
     add("gcs killed", "ray bring-up,ray training", kill("gcs"), "FAILED", r"Ray|GCS|gcs|ray")
     add("gcs stopped", "ray bring-up", kill("gcs", "head", "STOP"), "FAILED", r"Ray|GCS|gcs|ray")
     add("raylet of the head killed", "ray bring-up,ray training", kill("raylet"), "FAILED", r"Ray|raylet|ray")
