@@ -74,6 +74,16 @@ def kill(what: str, where: str = "head", signal: str = "KILL") -> Act:
     return act
 
 
+def pause(what: str, seconds: float, where: str = "head") -> Act:
+    def act(trial: Trial) -> None:
+        kill(what, where, "STOP")(trial)
+        time.sleep(seconds)
+        kill(what, where, "CONT")(trial)
+        finish(trial)
+
+    return act
+
+
 def batch_and_srun(trial: Trial) -> None:
     """Both die before Slurm can kill srun's child, whose SIGKILL of the step would come before the TERM."""
     slurm, srun = (

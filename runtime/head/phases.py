@@ -20,7 +20,8 @@ from jobspec.runtime.base import canary, procs, signals, upstream_marks
 from jobspec.runtime.base.identity import Identity
 from jobspec.runtime.base.signals import Received
 from jobspec.runtime.checkouts.imports import IMPORT_TIMEOUT_S
-from jobspec.runtime.checkouts.mcore_helpers import ASK_TIMEOUT_S, BUILD_TIMEOUT_S
+from jobspec.runtime.checkouts.mcore_helpers import BUILD_TIMEOUT_S
+from jobspec.runtime.checkouts.mcore_probe import ASK_TIMEOUT_S
 from jobspec.runtime.head import held, metric_watch, services, shutdown, stall_watch
 from jobspec.runtime.head.attempt import Attempt
 from jobspec.runtime.head.nodes import DeadlineError, RunStoppedError
