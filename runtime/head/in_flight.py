@@ -15,7 +15,7 @@ LOOK_S = 2.0  # Slurm kills what is left soon
 
 
 def in_flight(folder: Path, ended: float) -> Iterator[Finding]:
-    """A warning that names the save. `ended`: when the run was told to end, by the clock of that storage."""
+    """A warning that names the save. `ended`: when the run was ended, by the clock of that storage."""
     recent = sorted(_written_since(folder, ended - JUST_S, time.monotonic() + LOOK_S))
     if recent:
         yield warning(
@@ -28,7 +28,7 @@ def in_flight(folder: Path, ended: float) -> Iterator[Finding]:
 
 
 def _when(seconds: float) -> str:
-    return f"{abs(seconds):.1f} s {'before' if seconds < 0 else 'after'} the run was told to end"
+    return f"{abs(seconds):.1f} s {'before' if seconds < 0 else 'after'} the run was ended"
 
 
 def _written_since(folder: Path, since: float, until: float) -> Iterator[Tuple[float, str]]:

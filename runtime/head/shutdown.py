@@ -44,7 +44,8 @@ def finish(attempt: Attempt, ray: Optional[RayBringUp] = None) -> int:
     _stop_commands(attempt, cause)
     services.stop(attempt)
     _collect(attempt, cause)
-    if ended and cause is not None and attempt.driving:
+    by_itself = any(row["exit_code"] and not row["signal"] for row in attempt.record.commands)
+    if ended and cause is not None and attempt.driving and not by_itself:
         for finding in in_flight(Path(attempt.node.paths.checkpoint), ended):
             attempt.record.find("collect", finding)
     lost = batch_script.lost_nodes(attempt.cause)  # one may have been lost meanwhile

@@ -26,8 +26,8 @@ def test_a_save_of_this_moment_is_named_by_its_last_file(tmp_path: Path) -> None
     (finding,) = in_flight(tmp_path, ENDED)
     assert (finding.rule, finding.is_error) == ("checkpoint.in-flight", False)
     assert finding.what.startswith(
-        "`global_step_20/actor/rank_1.pt` in the checkpoint folder was written 0.5 s before the run was told "
-        "to end, 2 files within 5 s"
+        "`global_step_20/actor/rank_1.pt` in the checkpoint folder was written 0.5 s before the run was "
+        "ended, 2 files within 5 s"
     )
 
 
@@ -38,9 +38,11 @@ def test_saves_that_had_ended_and_no_saves_say_nothing(tmp_path: Path) -> None:
     assert list(in_flight(tmp_path, ENDED)) == []
 
 
-def test_report_of_a_cancelled_run_names_the_save(tmp_path: Path) -> None:
-    save = "mkdir -p $JOBSPEC_CHECKPOINT_DIR/step_3; echo half >$JOBSPEC_CHECKPOINT_DIR/step_3/w; sleep 600"
-    with running(tmp_path, shell(save)) as run:
+SAVE = "mkdir -p $JOBSPEC_CHECKPOINT_DIR/step_3; echo half >$JOBSPEC_CHECKPOINT_DIR/step_3/w; "
+
+
+def test_cancelled_run_names_the_save(tmp_path: Path) -> None:
+    with running(tmp_path, shell(SAVE + "sleep 600")) as run:
         agent = run.agent()
         run.wait_event("driver", "start")
         run.wait_file(run.root / "checkpoints/step_3/w")
@@ -48,3 +50,10 @@ def test_report_of_a_cancelled_run_names_the_save(tmp_path: Path) -> None:
         assert run.finish(agent)[0] == 143
         (found,) = (row for row in run.results()["findings"] if row["rule"] == "checkpoint.in-flight")
         assert found["what"].startswith("`step_3/w` in the checkpoint folder was written")
+
+
+def test_command_that_ends_by_itself_has_no_save_in_flight(tmp_path: Path) -> None:
+    with running(tmp_path, shell(SAVE + "exit 5")) as run:
+        run.agent()
+        assert run.finish()[0] == 5
+        assert run.rules() == ["driver.exit-code"]
