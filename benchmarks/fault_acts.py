@@ -55,6 +55,7 @@ class Trial:
             "gcs": "gcs_server",
             "raylet": "raylet/raylet",
             "batch": "slurm_script",
+            "batch step": ".batch]",
         }
         if what == "srun":
             return [pid for pid, _, args in rows if args.split()[0].endswith("srun")]
@@ -71,6 +72,28 @@ def kill(what: str, where: str = "head", signal: str = "KILL") -> Act:
         trial.lab.cluster.run(trial.node(where), ["kill", f"-{signal}", *pids])
 
     return act
+
+
+def pause(what: str, seconds: float, where: str = "head") -> Act:
+    def act(trial: Trial) -> None:
+        kill(what, where, "STOP")(trial)
+        time.sleep(seconds)
+        kill(what, where, "CONT")(trial)
+        finish(trial)
+
+    return act
+
+
+def batch_and_srun(trial: Trial) -> None:
+    """Both die before Slurm can kill srun's child, whose SIGKILL of the step would come before the TERM."""
+    slurm, srun = (
+        trial.pids("head", "batch step"),
+        trial.pids("head", "srun")[:1],
+    )  # the child has a later pid
+    trial.lab.cluster.run(trial.head, ["kill", "-STOP", *slurm])
+    trial.lab.cluster.run(trial.head, ["kill", "-KILL", *trial.pids("head", "batch"), *srun])
+    time.sleep(0.6)
+    trial.lab.cluster.run(trial.head, ["kill", "-CONT", *slurm])
 
 
 def power(where: str) -> Act:

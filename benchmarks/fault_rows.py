@@ -16,6 +16,7 @@ from benchmarks.fault_acts import (
     Trial,
     await_unpacking,
     away,
+    batch_and_srun,
     controller,
     controller_then,
     finish,
@@ -25,6 +26,7 @@ from benchmarks.fault_acts import (
     no_act,
     on,
     other_job,
+    pause,
     power,
     quota_disk,
     requeue,
@@ -104,12 +106,25 @@ def rows() -> list[Row]:
     )
     add("driver of a worker killed", "training", kill("driver", "worker"), "FAILED", r"signal 9|137|killed")
     add("srun killed", "training", kill("srun"), "FAILED|CANCELLED", r"cancel|srun|SIGTERM|killed")
-    by_chance = (
-        r"cancel|SIGTERM|killed"  # srun's own child may end the step before Slurm's SIGTERM reaches it
+    add(
+        "batch script killed",
+        "training,ray training,saving",
+        kill("batch"),
+        "FAILED",
+        r"batch script was killed",
     )
-    add("batch script killed", "training,saving", kill("batch"), "FAILED|CANCELLED", by_chance, kept=False)
+    add("batch script and srun killed", "saving", batch_and_srun, "FAILED", r"batch script was killed")
     add("gcs killed", "ray bring-up,ray training", kill("gcs"), "FAILED", r"Ray|GCS|gcs|ray")
-    add("gcs stopped", "ray bring-up", kill("gcs", "head", "STOP"), "FAILED", r"Ray|GCS|gcs|ray")
+    patient = {"launch": {"join_timeout": 30}}
+    add("gcs stopped", "ray bring-up", kill("gcs", "head", "STOP"), "FAILED", r"Ray", extra=patient)
+    add("gcs stopped for 20 s", "ray bring-up", pause("gcs", 20), "COMPLETED", "^$")
+    add(
+        "raylet of a worker stopped for 35 s",
+        "ray bring-up",
+        pause("raylet", 35, "worker"),
+        "COMPLETED",
+        "^$",
+    )
     add("raylet of the head killed", "ray bring-up,ray training", kill("raylet"), "FAILED", r"Ray|raylet|ray")
     add("raylet of a worker killed", "ray training", kill("raylet", "worker"), "FAILED", r"Ray|raylet|ray")
     add("worker without power", f"{busy},ray bring-up,ray training", power("worker"), "FAILED", LOST)

@@ -48,10 +48,17 @@ SCHEDULER_ENDS: dict[str, tuple[Result, str, str]] = {
         "submit again; report the node to the site",
     ),
     "CANCELLED": (Result.BLOCKED, "somebody cancelled the job", "submit again"),
+    "BATCH_SCRIPT_KILLED": (  # our word: Slurm only says that the job failed
+        Result.BLOCKED,
+        "the batch script was killed (SIGKILL), so Slurm ended the job",
+        "look for `Out of memory` in the kernel log of the job's first node, or for somebody's `kill`",
+    ),
     "REVOKED": (Result.BLOCKED, "another cluster of the federation took the job", "look for the job there"),
 }
 # These ends come from outside: lines that the logs hold after them are effects.
-FROM_OUTSIDE = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "CANCELLED", "REVOKED", "DEADLINE"})
+FROM_OUTSIDE = frozenset(
+    {"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "CANCELLED", "BATCH_SCRIPT_KILLED", "REVOKED", "DEADLINE"}
+)
 # These findings say how a command ended, but not why: even an effect in a log says more.
 ONLY_HOW_IT_ENDED = frozenset({"driver.exit-code"})
 # These lines say even less: that something which was started has ended. A finding also names rank and node.
@@ -361,6 +368,8 @@ def _end_state(evidence: Evidence, attempt: Attempt) -> str:
     state = evidence.scheduler.state.split(" ")[0]  # Slurm says `CANCELLED by 1000`
     if state not in SCHEDULER_ENDS and attempt.results is not None:
         state = ENDED_AS.get(attempt.results.outcome, "")
+        if state == "CANCELLED" and evidence.scheduler.exit_code == KILLED:
+            state = "BATCH_SCRIPT_KILLED"  # else the script hands the agents' own exit code on
     return state if state in SCHEDULER_ENDS else ""
 
 

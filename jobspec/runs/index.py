@@ -67,6 +67,11 @@ def _row(text: object) -> dict[str, Any] | None:
     return data if all(value is None or isinstance(value, int | float) for value in values) else None
 
 
+def _is_text(root: str) -> bool:
+    """SQLite keeps no name that is not Unicode: such a run has no row, and is read each time."""
+    return not any("\ud800" <= char <= "\udfff" for char in root)
+
+
 def _format(db: sqlite3.Connection) -> int:
     return int(db.execute("PRAGMA user_version").fetchone()[0])
 
@@ -87,7 +92,7 @@ class RunIndex:
 
     def read(self, roots: Iterable[str]) -> dict[str, tuple[str, dict[str, Any]]]:
         """Stamp and data of these runs by their folder. The caller compares the stamp."""
-        wanted, rows = list(roots), list[tuple[str, str, object]]()
+        wanted, rows = [root for root in roots if _is_text(root)], list[tuple[str, str, object]]()
         try:
             with closing(self._open()) as db:
                 if _format(db) != FORMAT:
@@ -103,11 +108,11 @@ class RunIndex:
 
     def write(self, rows: Mapping[str, tuple[str, Mapping[str, Any]]], gone: Iterable[str] = ()) -> None:
         """Add or replace rows, and drop those of runs that are gone."""
-        put = [(root, mark, json.dumps(data)) for root, (mark, data) in rows.items()]
+        put = [(root, mark, json.dumps(data)) for root, (mark, data) in rows.items() if _is_text(root)]
         drop = [(root,) for root in gone]
         if not put and not drop:
             return
-        with suppress(sqlite3.Error, OSError, ValueError):  # of a folder whose name is not Unicode
+        with suppress(sqlite3.Error, OSError, ValueError):
             self._file.parent.mkdir(parents=True, exist_ok=True)
             try:
                 self._store(put, drop)

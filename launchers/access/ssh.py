@@ -46,11 +46,16 @@ class SshClient(Transfers):
     def _shell(self, text: bytes, marker: bytes, timeout_s: float) -> tuple[int | None, bytearray, bytearray]:
         with self._connected():
             channel = self._transport().open_session(timeout=CONNECT_TIMEOUT_S)
-            channel.settimeout(1.0)
             in_time(CONNECT_TIMEOUT_S, lambda: channel.exec_command("bash -l -s"), TimeoutError())
-            channel.sendall(text)
+            deadline = time.monotonic() + timeout_s
+            channel.settimeout(timeout_s)
+            try:
+                channel.sendall(text)
+            except TimeoutError:  # its profile has not ended, and the rest does not fit into the window
+                channel.close()
+                return None, bytearray(), bytearray()
             channel.shutdown_write()
-            return _drain(channel, time.monotonic() + timeout_s)
+            return _drain(channel, deadline)
 
     def interactive(self, argv: Sequence[str]) -> int:
         options = ["-F", str(self._config_path)] if self._config_path.is_file() else []

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from jobspec.finding import fail
 from jobspec.launchers.access.command import LoginShell
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # Files that only grow: a longer remote one is continued from where the local copy ends.
 _GROWING = (".log", ".jsonl")
+PIECE = 1 << 18
 SILENCE_S = 120.0  # a storage of the login node that hangs is silent, too
 
 
@@ -57,7 +58,7 @@ class Transfers(LoginShell):
                 source.seek(there if there <= local.stat().st_size else 0)
             with sftp.open(remote, "ab" if source.tell() else "wb") as target:
                 target.set_pipelined(True)
-                shutil.copyfileobj(source, target, 1 << 18)
+                shutil.copyfileobj(source, target, PIECE)
 
     def download(self, remote: str, local: Path) -> None:
         local.mkdir(parents=True, exist_ok=True)
@@ -98,6 +99,14 @@ def _walk(
             yield name, entry
 
 
+def _copy(source: paramiko.SFTPFile, target: BinaryIO, left: int) -> None:
+    """`left` bytes, a piece at a time: what a log grows by meanwhile is the next call's."""
+    source.prefetch(source.tell() + left)
+    while left and (piece := source.read(min(left, PIECE))):
+        target.write(piece)
+        left -= len(piece)
+
+
 def _fetch(sftp: paramiko.SFTPClient, remote: str, attributes: paramiko.SFTPAttributes, local: Path) -> None:
     size, mtime = attributes.st_size or 0, attributes.st_mtime or 0
     known = local.stat() if local.is_file() else None
@@ -107,7 +116,7 @@ def _fetch(sftp: paramiko.SFTPClient, remote: str, attributes: paramiko.SFTPAttr
     if known is not None and local.name.endswith(_GROWING) and known.st_size < size:
         with sftp.open(remote, "rb") as source, local.open("ab") as target:
             source.seek(known.st_size)
-            target.write(source.read())
+            _copy(source, target, size - known.st_size)
     else:
         with replacing(local) as target:
             sftp.getfo(remote, target)

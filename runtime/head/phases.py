@@ -19,6 +19,9 @@ from jobspec.plan import CommandPlan, Plan
 from jobspec.runtime.base import canary, procs, signals, upstream_marks
 from jobspec.runtime.base.identity import Identity
 from jobspec.runtime.base.signals import Received
+from jobspec.runtime.checkouts.imports import IMPORT_TIMEOUT_S
+from jobspec.runtime.checkouts.mcore_helpers import BUILD_TIMEOUT_S
+from jobspec.runtime.checkouts.mcore_probe import ASK_TIMEOUT_S
 from jobspec.runtime.head import held, metric_watch, services, shutdown, stall_watch
 from jobspec.runtime.head.attempt import Attempt
 from jobspec.runtime.head.nodes import DeadlineError, RunStoppedError
@@ -29,6 +32,9 @@ from jobspec.runtime.node.agent import Reply
 
 PREFLIGHT_S = 90.0  # the canary may take 20 s, sizing a source on a slow shared disk longer
 CODE_S = 600.0  # git on a large checkout on a slow shared disk
+# The node's own deadlines come first and say more; these are for one that hangs on a dead disk or mount.
+HELPERS_S = BUILD_TIMEOUT_S + 3 * ASK_TIMEOUT_S
+IMPORTS_S = IMPORT_TIMEOUT_S + 60.0
 STOP_ALL_RANKS_S = 10.0  # for the other ranks, when one has failed
 LOCAL_GRACE_S = 10.0  # least time to stop and collect in before a local run's time limit
 
@@ -154,20 +160,21 @@ class Phases:
             self.attempt.stop_for_bug()
 
     def _stage(self) -> None:
-        self._simple("stage", bool(self.plan.stage), {"peers": self._stage_peers})
+        # Without a deadline: each node watches that its bytes move, and gives up when they do not.
+        self._simple("stage", bool(self.plan.stage), {"peers": self._stage_peers}, None)
         self.nodes.call_all("stage_end")
 
     def _helpers_and_imports(self) -> None:
-        replies = self._simple("helpers", self.plan.helpers is not None, None)
+        replies = self._simple("helpers", self.plan.helpers is not None, None, HELPERS_S)
         self._proofs = [reply["proof"] for reply in replies.values() if "proof" in reply][:1]
         needed = bool(self.plan.proofs or self._proofs)
-        proved = self._simple("imports", needed, {"more": self._proofs})
+        proved = self._simple("imports", needed, {"more": self._proofs}, IMPORTS_S)
         for index, reply in proved.items():
             for module, file in reply["files"].items():
                 self.record.imports.setdefault(module, {})[self.who.hosts[index]] = file
 
     def _simple(
-        self, phase: str, needed: bool, arguments: Optional[Mapping[str, Any]]
+        self, phase: str, needed: bool, arguments: Optional[Mapping[str, Any]], deadline_s: Optional[float]
     ) -> Mapping[int, Reply]:
         """A phase that is one operation on every node."""
         if not needed:
@@ -175,7 +182,7 @@ class Phases:
             return {}
         self.attempt.phase = phase
         times = self.record.begin(phase)
-        replies = self.attempt.replies(phase, self.nodes.call_all(phase, arguments), None)
+        replies = self.attempt.replies(phase, self.nodes.call_all(phase, arguments), deadline_s)
         cached = all(reply.get("cached") for reply in replies.values())
         self.record.end(times, "cached" if cached else "ok")
         return replies

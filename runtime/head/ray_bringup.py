@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Set
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
 
-from jobspec.finding import Finding, error
+from jobspec.finding import Finding, error, warning
 from jobspec.plan import ImportProof
 from jobspec.runtime.base.log_tail import tail
 from jobspec.runtime.checkouts import imports
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jobspec.runtime.head.record import PhaseTimes
 
 ADOPT_S = 120.0  # the script has counted its nodes before: this only bounds a Ray that does not answer
+RAYS_OWN_LIMIT_S = 30.0  # after which Ray by itself gives up the start of a node
 PROOF_S = 600.0  # an import of Megatron from a loaded shared disk takes minutes
 
 
@@ -29,6 +30,7 @@ class RayBringUp:
         self._attempt = attempt
         self._probe: Optional[Probe] = None
         self._times: Optional[PhaseTimes] = None
+        self._joined: Dict[str, float] = {}  # after how many seconds
 
     def run(self) -> None:
         """Raises: RunStoppedError."""
@@ -53,6 +55,9 @@ class RayBringUp:
             attempt.fail("ray", *self._missing(probe))
         if probe.error:
             attempt.fail("ray", _probe_failed(probe.error))
+        for name, seconds in self._joined.items():
+            if seconds > RAYS_OWN_LIMIT_S:
+                attempt.record.find("ray", _slow(name, seconds))
 
     def _address(self, planned_port: int) -> str:
         ports = self._attempt.record.nodes[0]["ports"]
@@ -78,12 +83,11 @@ class RayBringUp:
         self._probe = probe
 
         start = time.time()
-        announced: Set[str] = set()
 
         def wake() -> None:
-            for name in sorted(set(probe.alive) - announced):
-                announced.add(name)
-                attempt.record.log.emit("ray", "end", node=name, outcome="ok", seconds=time.time() - start)
+            for name in sorted(set(probe.alive) - set(self._joined)):
+                self._joined[name] = seconds = time.time() - start
+                attempt.record.log.emit("ray", "end", node=name, outcome="ok", seconds=seconds)
             with attempt.nodes.changed:
                 attempt.nodes.changed.notify_all()
 
@@ -165,6 +169,16 @@ class AdoptedRay(RayBringUp):
             attempt.fail("ray", *(_not_in_ray(name) for name in probe.missing() or attempt.who.hosts[:1]))
         if probe.error:
             attempt.fail("ray", _probe_failed(probe.error))
+
+
+def _slow(name: str, seconds: float) -> Finding:
+    return warning(
+        "ray.slow",
+        f"Ray on node `{name}` needed {seconds:.0f} s to start",
+        f"the node or its disk is busy: by itself Ray gives up after {RAYS_OWN_LIMIT_S:.0f} s",
+        "see what else runs on the node",
+        node=name,
+    )
 
 
 def _not_in_ray(name: str) -> Finding:

@@ -14,6 +14,7 @@ from jobspec.plan import CommandPlan, ImportProof, Plan
 from jobspec.runtime.base.full_disk import refusal
 from jobspec.runtime.head import batch_script, reserve, services
 from jobspec.runtime.head.attempt import Attempt
+from jobspec.runtime.head.in_flight import in_flight
 from jobspec.runtime.head.nodes import Call
 from jobspec.runtime.head.ray_bringup import RayBringUp
 from jobspec.runtime.head.record import CANCELLED, EXIT_BLOCKED, FAILED, TIMEOUT, Cause, blocked
@@ -36,11 +37,17 @@ def finish(attempt: Attempt, ray: Optional[RayBringUp] = None) -> int:
         attempt.record.end_open(cause.outcome)
     # A first version at once: Slurm, or a lost node, may end this step before the collection has ended.
     reserve.release(attempt.node.paths.attempt, reserve.FILES // 2)
+    ended = 0.0  # by the clock of the shared storage
     with contextlib.suppress(OSError):  # the last write reports a full disk, after all have stopped
         attempt.record.write(cause, collecting=True)
+        ended = (attempt.node.paths.attempt / "results.json").stat().st_mtime
     _stop_commands(attempt, cause)
     services.stop(attempt)
     _collect(attempt, cause)
+    by_itself = any(row["exit_code"] and not row["signal"] for row in attempt.record.commands)
+    if ended and cause is not None and attempt.driving and not by_itself:
+        for finding in in_flight(Path(attempt.node.paths.checkpoint), ended):
+            attempt.record.find("collect", finding)
     lost = batch_script.lost_nodes(attempt.cause)  # one may have been lost meanwhile
     batch_script.ask_for_another_attempt(attempt, lost or batch_script.stalled_nodes(attempt.cause))
     if lost:

@@ -278,14 +278,14 @@ class Node:
         return {}
 
     def _watch_ray(self, ray: process.RayNode) -> None:
-        while not ray.wait(0.5):
+        ended = ""
+        while not ended:
+            ended = ray.wait(0.5)
             if self._stopping.is_set():
                 return
         if not self._stopping.is_set():
             last = self.redactor.text(tail(ray.log))
-            finding = error(
-                "ray.ended", f"Ray ended with status {ray.exit_code()}", last, "see ray.log of this node"
-            )
+            finding = error("ray.ended", ended, last, "see ray.log of this node")
             self._emit({"phase": "ray", "finding": finding.to_json()})
 
     def run_command(self, arguments: Mapping[str, Any]) -> Reply:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import resource
 import shutil
-import stat
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from jobspec.finding import JobspecError
 from jobspec.plan import Plan, StagePlan
 from jobspec.runtime.base import network, own_folder
 from jobspec.runtime.base.canary import answer_canary
@@ -18,7 +18,7 @@ from jobspec.runtime.base.full_disk import refusal
 from jobspec.runtime.base.identity import Identity, NodePaths
 from jobspec.runtime.node.software import software
 from jobspec.runtime.raycluster import process
-from jobspec.runtime.staging.places import staged_bytes
+from jobspec.runtime.staging.places import left_bytes
 
 RAY_SPARE_PORTS = 11  # see RayPorts, and one each for the GCS and MASTER_PORT
 MASTER_PORTS = (20000, 20999)  # without Ray
@@ -160,29 +160,11 @@ def _prepare_local(path: Path) -> Tuple[str, str, int]:
 
 
 def _left_bytes(item: StagePlan, node_local: str) -> int:
-    """Bytes that are still to be copied: an earlier run has left the others here."""
-    return max(0, source_bytes(item) - staged_bytes(item, node_local))
-
-
-def source_bytes(item: StagePlan) -> int:
-    """Bytes below a stage source, links followed to files once each; 0 when it is not there."""
-    inodes = set()
-    total = 0
-    root = Path(item.source)
-    files = (
-        [root]
-        if root.is_file()
-        else (Path(folder) / name for folder, _, names in os.walk(root) for name in names)
-    )
-    for path in files:
-        try:
-            info = path.stat()
-        except OSError:
-            continue  # staging names it
-        if stat.S_ISREG(info.st_mode) and (info.st_dev, info.st_ino) not in inodes:
-            inodes.add((info.st_dev, info.st_ino))
-            total += info.st_size
-    return total
+    """Bytes that are still to be copied; none of a source that cannot be listed, which staging names."""
+    try:
+        return left_bytes(item, node_local)
+    except (JobspecError, OSError):
+        return 0
 
 
 def _raise_open_files() -> int:

@@ -20,6 +20,7 @@ import time
 from typing import Any, Callable, Dict, List, Mapping, Sequence
 
 POLL_S = 0.1
+SLOW = (4, 14)  # of gRPC: the deadline was exceeded, or nobody answers for now
 Alive = Dict[str, Dict[str, float]]
 
 
@@ -43,11 +44,28 @@ def wait_for_port(host: str, port: int) -> None:
             time.sleep(0.05)
 
 
+def patiently(ask: Callable[[], Any]) -> Any:
+    """What a GCS on a busy machine answers, however late. The parent has the deadline."""
+    while True:
+        try:
+            return ask()
+        except Exception as problem:
+            if getattr(problem, "rpc_code", None) not in SLOW:
+                raise
+            time.sleep(POLL_S)
+
+
+def gcs_client(address: str) -> Any:
+    """A client that has had an answer. Raises: whatever a Ray whose client is another one makes of this."""
+    client = patiently(lambda: importlib.import_module("ray._raylet").GcsClient(address=address))
+    patiently(lambda: client.get_all_node_info(timeout=5))
+    return client
+
+
 def node_reader(address: str) -> Callable[[], Alive]:
     """A function that lists the nodes that are alive, by the name that `ray start --node-name` gave."""
     try:
-        client = importlib.import_module("ray._raylet").GcsClient(address=address)
-        client.get_all_node_info(timeout=5)
+        client = gcs_client(address)
         return lambda: _from_gcs(client)
     except Exception as problem:  # noqa: BLE001 - GcsClient is not documented: any failure means the other way
         say({"note": f"asking by ray.nodes(): {problem}"})
@@ -56,7 +74,7 @@ def node_reader(address: str) -> Callable[[], Alive]:
 
 
 def _from_gcs(client: Any) -> Alive:
-    infos = client.get_all_node_info(timeout=5).values()
+    infos = patiently(lambda: client.get_all_node_info(timeout=5)).values()
     return {info.node_name: dict(info.resources_total) for info in infos if info.state == 0}  # 0 is ALIVE
 
 

@@ -28,12 +28,14 @@ from jobspec.plan import Plan, RayPlan
 from jobspec.runtime.base import own_folder
 from jobspec.runtime.base.log_tail import tail
 from jobspec.runtime.base.network import take_port
-from jobspec.runtime.base.procs import Child, end_all
+from jobspec.runtime.base.procs import Child, end_all, process_table, started
 
 TOKEN_AUTH_SINCE = (2, 52)  # the first Ray that knows RAY_AUTH_MODE
 SERVICE_PORT_SPAN = 100  # of the plan's range; jobs that share a node find free ones in it
 DEFAULT_TEMP_DIR = Path("/tmp/ray")  # of a Ray that somebody else started
 STOP_GRACE_S = 6.0
+SERVERS = ("gcs_server", "raylet")  # children of `ray start`; a worker has no GCS
+LAST_WORD_S = 3.0  # for `ray start` to say itself which of its processes has ended
 
 
 @dataclass(frozen=True)
@@ -181,15 +183,18 @@ def start_command(plan: Plan, start: RayStart, client: bool = True) -> List[str]
 def start_environment(plan: Plan, start: RayStart, env: Mapping[str, str]) -> Dict[str, str]:
     """`env` for `ray start`: patient at the start, quick at the end, its metrics on ports of its own. Pure.
 
-    A worker looks for the head's node in 20 tries 2 s apart, too few for a head on a loaded node: the
-    plan's join time replaces them. At SIGTERM a node drains for up to 30 s for replicas that others still
-    use: none does, the run is over. The head's two metrics servers have no options. Every Ray of a node
-    wants their default ports (44217, 44227), which the kernel may have given to others.
-    Source: ray 2.60, _private/ray_constants.py, autoscaler/_private/constants.py, dashboard/consts.py.
+    A worker looks for the head's node in 20 tries 2 s apart, too few for a head on a loaded node, and each
+    node gives its own raylet 30 s to register: the plan's join time replaces both. `RayNode` sees a raylet
+    that has ended, so that nobody waits for that one. At SIGTERM a node drains for up to 30 s for replicas
+    that others still use: none does, the run is over. The head's two metrics servers have no options. Every
+    Ray of a node wants their default ports (44217, 44227), which the kernel may have given to others.
+    Source: ray 2.60, _private/ray_constants.py and node.py (its own 30 s count only once the GCS has been
+    asked for `raylet_start_wait_time_s`), autoscaler/_private/constants.py, dashboard/consts.py.
     """
     seconds = plan.ray.join_timeout_s if plan.ray is not None else 0.0
     tries = str(max(20, int(seconds / 2) + 1))
     return {
+        "RAY_raylet_start_wait_time_s": str(max(30, int(seconds))),
         **env,
         "RAY_NUM_REDIS_GET_RETRIES": tries,
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
@@ -208,16 +213,34 @@ class RayNode:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
             self._child = Child(argv, env, stdout=output)
+        self._servers: Dict[
+            str, Tuple[int, int]
+        ] = {}  # of those that were seen: pid, when it was started (0: it had ended)
 
     def running(self) -> bool:
         return self._child.running()
 
-    def exit_code(self) -> Optional[int]:
-        return self._child.process.returncode
+    def wait(self, timeout_s: float) -> str:
+        """How it has ended within `timeout_s`, empty when it goes on.
 
-    def wait(self, timeout_s: float) -> bool:
-        """True when it has ended within `timeout_s`."""
-        return self._child.wait(timeout_s) is not None
+        While it starts, `ray start` itself waits for a server that has ended.
+        """
+        gone = self._gone_server() if self._child.wait(timeout_s) is None else ""
+        if gone:
+            self._child.wait(LAST_WORD_S)
+        code = self._child.process.returncode
+        if code is None:
+            return gone and f"Ray's `{gone}` ended while Ray was starting"
+        return f"Ray ended with status {code}"
+
+    def _gone_server(self) -> str:
+        if len(self._servers) < len(SERVERS):
+            for info in process_table().values():
+                name = _command(info.pid) if info.parent == self._child.pid else ""
+                if name in SERVERS:
+                    self._servers.setdefault(name, (info.pid, started(info.pid)))
+        seen = self._servers.items()
+        return next((name for name, (pid, since) in seen if not since or started(pid) != since), "")
 
     def stop(self) -> None:
         """End it and everything that it started; then remove its files."""
@@ -227,6 +250,13 @@ class RayNode:
         end_all([*members, *self._child.members()], 0.5)
         self._child.wait(2.0)
         shutil.rmtree(self._temp_dir, ignore_errors=True)
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def pick_head_port(planned: int, spare: int, local: bool) -> Tuple[int, Tuple[Finding, ...]]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import importlib
 import sys
 import time
-from typing import List
+from typing import Any, List
 
-from jobspec.runtime.raycluster.probe import wait_for_port
+from jobspec.runtime.raycluster.probe import gcs_client, patiently, wait_for_port
 
 POLL_S = 0.05
 
@@ -23,11 +23,16 @@ def wait_for_head(address: str) -> None:
     host, _, port = address.rpartition(":")
     wait_for_port(host, int(port))
     try:
-        client = importlib.import_module("ray._raylet").GcsClient(address=address)
-        while not any(info.state == 0 for info in client.get_all_node_info(timeout=5).values()):  # 0 is ALIVE
+        client = gcs_client(address)
+        while not is_any_alive(client):
             time.sleep(POLL_S)
     except Exception as problem:  # noqa: BLE001 - GcsClient is not documented: then `ray start` waits itself
         print(f"not waiting for the head's node: {problem}", file=sys.stderr)
+
+
+def is_any_alive(client: Any) -> bool:
+    infos = patiently(lambda: client.get_all_node_info(timeout=5)).values()
+    return any(info.state == 0 for info in infos)  # 0 is ALIVE
 
 
 def main(argv: List[str]) -> None:

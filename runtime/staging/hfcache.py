@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Dict, Iterable, Iterator, List, Sequence, Tuple
 
 from jobspec.finding import fail
+from jobspec.plan import StagePlan
 from jobspec.runtime.staging.hashing import UNKNOWN, expected_hash
 
 _COMMIT_PREFIX = re.compile(r"[0-9a-f]{4,40}\Z")
@@ -155,6 +156,13 @@ def list_plain(source: str, allow: Sequence[str] = (), ignore: Sequence[str] = (
         return Listing(os.path.dirname(source), (_entry(name, source, info, False),), single=True)
     files, dangling = _collect(source, allow, ignore, hashes=False)
     return Listing(source, files, dangling=dangling, incomplete=_incomplete(source))
+
+
+def list_source(item: StagePlan) -> Listing:
+    """What an item takes of its source on shared storage. Raises: JobspecError; OSError."""
+    if item.layout == "hf":
+        return list_hf(item.source, item.revision, item.allow, item.ignore)
+    return list_plain(item.source, item.allow, item.ignore)
 
 
 def _collect(

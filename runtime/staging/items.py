@@ -33,7 +33,7 @@ from jobspec.runtime.staging.hub_files import HubFiles, hub_lanes
 from jobspec.runtime.staging.journal import Journal
 from jobspec.runtime.staging.listed import listed, make_home
 from jobspec.runtime.staging.listing_checks import check_listing
-from jobspec.runtime.staging.places import place
+from jobspec.runtime.staging.places import blob_path, part_name, place
 from jobspec.runtime.staging.publish import link_shared, publish, tidy
 from jobspec.runtime.staging.swarm import Swarm
 from jobspec.runtime.staging.transfer import Done, Limits, OpenSource, Transfer, default_lanes, open_local
@@ -234,13 +234,13 @@ def _pending(
             if job.swarm is not None:
                 job.swarm.offer(file_id, entry, journal.path(key))
             continue
-        part = os.path.join(parts, _part_name(key, entry))
+        part = os.path.join(parts, part_name(key, entry))
         # Group and others never write; the owner and the group always read: save_pretrained leaves 0600.
         mode = (entry.mode & 0o755) | 0o640
         if listing.repo_folder:
             works[key] = Work(
                 entry,
-                os.path.join(blobs, entry.digest or "unnamed"),
+                blob_path(blobs, entry),
                 part,
                 mode,
                 not entry.digest,
@@ -258,15 +258,6 @@ def _file_id(item: StagePlan, key: str, entry: FileEntry) -> str:
     """A name for a file that nodes agree on exactly when they see the same bytes at the same place."""
     facts = [item.source, key, str(entry.size), entry.digest or str(entry.mtime_ns)]
     return hashlib.sha256("\0".join(facts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
-
-
-def _part_name(key: str, entry: FileEntry) -> str:
-    """The name of a file's part; without a known hash it names the file's size and time too.
-
-    Nothing else would tell the beginning of an older content from the file's own.
-    """
-    version = "" if entry.digest else f"\0{entry.size}\0{entry.mtime_ns}"
-    return hashlib.sha256((key + version).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _clear_way(root: str, target: str) -> None:

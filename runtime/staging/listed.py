@@ -14,7 +14,7 @@ from jobspec.plan import StagePlan
 from jobspec.runtime.base import node_lock
 from jobspec.runtime.base.in_time import in_time
 from jobspec.runtime.staging.faults import os_finding
-from jobspec.runtime.staging.hfcache import FileEntry, Listing, list_hf, list_plain
+from jobspec.runtime.staging.hfcache import FileEntry, Listing, list_source
 from jobspec.runtime.staging.hub_files import HubFiles, list_hub
 from jobspec.runtime.staging.listing_checks import check_listing
 from jobspec.runtime.staging.places import repo_folder
@@ -55,10 +55,7 @@ def listed(
 
 
 def _read_source(item: StagePlan) -> Tuple[Listing, Tuple[Finding, ...]]:
-    if item.layout == "hf":
-        listing = list_hf(item.source, item.revision, item.allow, item.ignore)
-    else:
-        listing = list_plain(item.source, item.allow, item.ignore)
+    listing = list_source(item)
     return listing, check_listing(listing, item.kind, item.require, item.allow, item.ignore)
 
 

@@ -1,4 +1,4 @@
-"""Where a stage item lies on the node's disk, and how much of it is there.
+"""Where a stage item lies on the node's disk, and how much of it is still to come.
 
 Standard library only, Python 3.9.
 """
@@ -12,6 +12,7 @@ from typing import Tuple
 
 from jobspec.plan import StagePlan
 from jobspec.runtime.staging.disk_space import occupied
+from jobspec.runtime.staging.hfcache import FileEntry, list_source
 
 
 def repo_folder(item: StagePlan) -> str:
@@ -29,11 +30,35 @@ def place(item: StagePlan) -> Tuple[str, str]:
     return "plain", f"{readable}-{hashlib.sha256(text.encode('utf-8', 'surrogateescape')).hexdigest()[:10]}"
 
 
-def staged_bytes(item: StagePlan, node_local: str) -> int:
-    """Bytes of the disk that the item's files take already, whole or begun."""
+def blob_path(blobs: str, entry: FileEntry) -> str:
+    return os.path.join(blobs, entry.digest or "unnamed")
+
+
+def part_name(key: str, entry: FileEntry) -> str:
+    """The name of a file's part; without a known hash it names the file's size and time too.
+
+    Nothing else would tell the beginning of an older content from the file's own.
+    """
+    version = "" if entry.digest else f"\0{entry.size}\0{entry.mtime_ns}"
+    return hashlib.sha256((key + version).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def left_bytes(item: StagePlan, node_local: str) -> int:
+    """Bytes of the item's files that do not lie on the node's disk yet, whole or begun.
+
+    Other revisions and files that it leaves out count on neither side. Raises: JobspecError; OSError.
+    """
     home = os.path.join(os.path.realpath(node_local), f"hf-{os.geteuid()}")
     kind, folder = place(item)
-    tops = (os.path.join(home, kind, folder), os.path.join(home, "stage", folder + ".parts"))
-    return sum(
-        occupied(os.path.join(at, name)) for top in tops for at, _, names in os.walk(top) for name in names
-    )
+    target, parts = os.path.join(home, kind, folder), os.path.join(home, "stage", folder + ".parts")
+    listing = list_source(item)
+    left = 0
+    for key, entry in {listing.key(entry): entry for entry in listing.files}.items():
+        there = os.path.join(target, *entry.name.split("/"))
+        if listing.repo_folder:
+            published = os.path.realpath(os.path.join(target, "snapshots", listing.commit, entry.name))
+            blob = blob_path(os.path.join(target, "blobs"), entry)
+            there = published if os.path.isfile(published) else blob
+        have = max(occupied(there), occupied(os.path.join(parts, part_name(key, entry))))
+        left += max(0, entry.size - have)
+    return left

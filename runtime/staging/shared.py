@@ -73,10 +73,7 @@ def _inspect(item: StagePlan) -> Item:
     try:
         if item.from_hub:
             return _at_hub(item)
-        if item.layout == "hf":
-            listing = hfcache.list_hf(item.source, item.revision, item.allow, item.ignore)
-        else:
-            listing = hfcache.list_plain(item.source, item.allow, item.ignore)
+        listing = hfcache.list_source(item)
         findings = check_listing(listing, item.kind, item.require, item.allow, item.ignore)
     except JobspecError as problem:
         return Item(item, False, findings=tuple(problem.findings))

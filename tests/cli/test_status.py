@@ -236,6 +236,16 @@ def test_the_index_follows_the_folders(project: Project) -> None:
     assert indexed().keys() == {str(other.root)}, "the next row takes the place of those that are gone"
 
 
+def test_a_folder_whose_name_is_not_unicode_costs_the_others_no_row(project: Project) -> None:
+    run = failing_requirement(project)
+    odd = os.fsdecode(os.fsencode(run.root.parent) + b"\xff/" + os.fsencode(run.root.name))
+    shutil.copytree(run.root, odd)
+    assert len(listed(project, "--all")) == 2
+    index = RunIndex(os.environ)
+    assert index.roots() == [str(run.root)]
+    assert index.read([odd, str(run.root)]).keys() == {str(run.root)}
+
+
 @pytest.mark.parametrize("damage", ["text", "folder", "other format", "locked", "read-only"])
 def test_without_an_index_everything_is_shown(project: Project, damage: str) -> None:
     run = failing_requirement(project)

@@ -88,6 +88,18 @@ def test_cancelled_step_has_lost_no_node(tmp_path: Path) -> None:
     assert verdict.reason.startswith("somebody cancelled the job's step (`scancel JOB.0`)")
 
 
+def test_killed_batch_script_is_no_cancellation(tmp_path: Path) -> None:
+    """Slurm ends the agents by the same SIGTERM; the script had no exit code of theirs to hand on."""
+    run = run_cut_off(tmp_path, "")
+    run.results("cancelled", 143)
+    (tmp_path / "scheduler.json").write_text('{"state": "FAILED", "reason": "", "exit_code": 137}')
+    verdict, cause = judged(tmp_path)
+    assert (verdict.result, cause.kind) == (Result.BLOCKED, "BATCH_SCRIPT_KILLED")
+    assert verdict.reason == "the batch script was killed (SIGKILL), so Slurm ended the job"
+    (tmp_path / "scheduler.json").write_text('{"state": "FAILED", "reason": "", "exit_code": 15}')
+    assert judged(tmp_path)[1].kind == "CANCELLED"
+
+
 NOTHING_SHOWS = (
     "jobspec's agent was killed (137): by the command, by lack of memory, or from outside; "
     "nothing shows which"

@@ -176,6 +176,38 @@ def test_killed_agent_ends_the_run_at_once(lab: Lab, phase: str) -> None:
     assert "n2" in text
 
 
+def test_nothing_is_lost_with_the_batch_script_and_srun(lab: Lab) -> None:
+    """srun's child gets half a second to do its worst before Slurm kills it: it must not end the agents."""
+    write = "echo whole >$JOBSPEC_SCRATCH/saved.txt; touch $JOBSPEC_CHECKPOINT_DIR/half; sleep 600"
+    spec = lab.command_spec("batch", ["bash", "-c", write], nodes=2, artifacts={"collect": ["saved.txt"]})
+    run = lab.submit(spec)
+    folder = Path(run["run_dir"])
+    await_true((folder / "checkpoints/half").exists, "the save", 60)
+    time.sleep(1)
+    head = lab.slurm(
+        "scontrol", "show", "hostnames", lab.slurm("squeue", "-h", "-j", run["job_id"], "-o", "%N").strip()
+    ).split()[0]
+    rows = [
+        line.split(None, 1) for line in lab.cluster.run(head, ["ps", "-eo", "pid=,args="]).stdout.splitlines()
+    ]
+    slurm = [pid for pid, args in rows if args.startswith("slurmstepd") and ".batch]" in args]
+    script = [pid for pid, args in rows if "slurm_script" in args]
+    srun = [pid for pid, args in rows if args.split()[0].endswith("srun")]
+    assert slurm and script and len(srun) == 2, rows
+    lab.cluster.run(head, ["kill", "-STOP", *slurm])
+    lab.cluster.run(head, ["kill", "-KILL", *script, srun[0]])
+    time.sleep(0.5)
+    lab.cluster.run(head, ["kill", "-CONT", *slurm])
+    assert lab.await_end(run["job_id"]) == ("FAILED", "0:9")
+    code, report = lab.report(run["run_id"])
+    assert code == 3
+    assert report["reason"] == "the batch script was killed (SIGKILL), so Slurm ended the job"
+    listed = json.loads((folder / "artifacts/manifest.json").read_text())["files"]
+    assert {row["path"] for row in listed} == {"saved.txt", "n2/saved.txt"}
+    rules = {finding["rule"] for finding in lab.results(run["run_dir"])["findings"]}
+    assert {"run.signal", "checkpoint.in-flight"} <= rules
+
+
 def test_invisible_shared_folder_is_blocked_with_the_node(lab: Lab) -> None:
     """n2 sees an empty folder where the runs should be, as after a failed mount."""
     hide = ["mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", str(lab.runs)]

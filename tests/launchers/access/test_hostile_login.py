@@ -114,6 +114,17 @@ def test_profile_that_never_ends_is_given_up(login: Login) -> None:
     assert login("sleep 600").client().run(["true"], timeout_s=0.5).timed_out
 
 
+@pytest.mark.parametrize(
+    ("profile", "timeout_s", "said"), [("sleep 2", 60, "3000001\n"), ("sleep 600", 1, "")]
+)
+def test_input_waits_for_a_profile_that_takes_its_time(
+    profile: str, timeout_s: float, said: str, login: Login
+) -> None:
+    """Until the shell reads, the connection takes no more than its window, 2 MiB here."""
+    done = login(profile).client().run(["wc", "-c"], stdin="x" * 3_000_000, timeout_s=timeout_s)
+    assert (done.stdout, done.timed_out) == (said, not said)
+
+
 def test_login_that_ends_at_once_is_no_answer(login: Login) -> None:
     done = login("echo 'This account is not available' >&2; exit 1").client().run(["squeue"])
     assert (done.code, done.stdout) == (1, "")

@@ -216,6 +216,29 @@ def test_two_downloads_at_once_bring_every_line_once(
     assert (local / "events.jsonl").read_text() == "one\ntwo\n"
 
 
+def test_log_that_grows_is_fetched_in_pieces_up_to_where_it_was_listed(
+    sshd: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote, local = tmp_path / "job.log", tmp_path / "local.log"
+    text = bytes(range(256)) * 5000
+    remote.write_bytes(text)
+    local.write_bytes(text[:1000])
+    asked: list[int] = []
+    read = paramiko.SFTPFile.read
+
+    def noted(file: Any, size: int | None = None) -> bytes:
+        asked.append(1 << 40 if size is None else size)
+        return read(file, size)
+
+    monkeypatch.setattr(paramiko.SFTPFile, "read", noted)
+    with sshd.client()._sftp() as sftp:
+        listed = sftp.stat(str(remote))
+        remote.write_bytes(text + b"and more, for ever")
+        transfer._fetch(sftp, str(remote), listed, local)
+    assert local.read_bytes() == text
+    assert len(asked) > 4 and max(asked) <= transfer.PIECE
+
+
 @pytest.mark.parametrize(
     ("said", "rule"),
     [

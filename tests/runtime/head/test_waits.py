@@ -18,14 +18,16 @@ from typing import Any
 
 import pytest
 
-from jobspec.plan import CollectPlan, ImportProof
+from jobspec.plan import CollectPlan, HelpersPlan, ImportProof
 from jobspec.runtime.base import channel, procs
 from jobspec.runtime.base.channel import Hello, Link, candidate_ports, connect
 from jobspec.runtime.base.identity import Identity, from_environment
 from jobspec.runtime.base.redact import Redactor
 from jobspec.runtime.checkouts import imports
 from jobspec.runtime.drivers.nemo_rl import script_run
-from jobspec.runtime.head.nodes import DOUBT_S, Call, Nodes
+from jobspec.runtime.head import phases
+from jobspec.runtime.head.attempt import Attempt
+from jobspec.runtime.head.nodes import DOUBT_S, Call, Nodes, RunStoppedError
 from jobspec.runtime.node import command_run, worker
 from jobspec.runtime.node.agent import Node
 from tests.kits.agent_lab import make_run, running, shell
@@ -251,3 +253,26 @@ echo up > "$JOBSPEC_ATTEMPT_DIR/up"; while :; do sleep 0.1; done"""
         assert run.leftovers() == []
     assert (code, "run directory cannot be written" in output) == (3, True), output
     assert (run.root / "artifacts/saved").read_text() == "saved\n"
+
+
+@pytest.mark.parametrize("phase", ["helpers", "imports"])
+def test_phase_that_hangs_on_a_node_ends_the_run(
+    phase: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a disk that is gone: the node answers every heartbeat, and its own deadlines do not act."""
+    proofs = (ImportProof("json", "/x"),)
+    run = make_run(tmp_path, helpers=HelpersPlan(package="megatron.core"), proofs=proofs)
+    env = {"JOBSPEC_TOKEN": run.token, "JOBSPEC_ATTEMPT": "1"}
+    attempt = Attempt(run.plan, from_environment(run.root, env), env)
+    over, operations = threading.Event(), attempt.node._operations
+    operations["helpers"] = lambda _: {"findings": []}
+    operations[phase] = lambda _: {"late": over.wait(PATIENCE_S)}
+    monkeypatch.setattr(phases, f"{phase.upper()}_S", 0.2)
+    with pytest.raises(RunStoppedError):
+        phases.Phases(attempt)._helpers_and_imports()
+    over.set()
+    assert attempt.cause is not None
+    assert [(row.rule, row.node) for row in attempt.cause.findings] == [
+        (f"{phase}.deadline", attempt.who.name)
+    ]
+    attempt.record.log.close()

@@ -14,7 +14,6 @@ from jobspec.plan import Plan, RayPlan
 from jobspec.runtime.base import network
 from jobspec.runtime.base.identity import from_environment
 from jobspec.runtime.base.network import Address
-from jobspec.runtime.node import facts as node_facts
 from jobspec.runtime.node.agent import Node
 from jobspec.runtime.node.facts import Facts
 from jobspec.runtime.node.preflight import check
@@ -147,17 +146,6 @@ def test_ports_of_runs_that_start_at_once_are_distinct() -> None:
             run.kill()
             run.communicate()
     assert len(network.take_ports(18100, 18129, 30)) == 30
-
-
-def test_source_bytes_count_links_once(tmp_path: Path) -> None:
-    """A hub cache's snapshot links to blobs: the bytes are there once."""
-    from jobspec.plan import StagePlan
-
-    (tmp_path / "blobs").mkdir()
-    (tmp_path / "blobs" / "b").write_bytes(b"x" * 1000)
-    (tmp_path / "snapshots").mkdir()
-    (tmp_path / "snapshots" / "f").symlink_to("../blobs/b")
-    assert node_facts.source_bytes(StagePlan("m", "model", str(tmp_path))) == 1000
 
 
 def test_waiting_time_is_no_clock_skew(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from jobspec.plan import CommandPlan, ImportProof, Plan, RepoPlan
 from jobspec.runtime.base import signals
+from jobspec.runtime.head.ray_bringup import RAYS_OWN_LIMIT_S
 from jobspec.runtime.raycluster import process
 from tests.kits.agent_lab import HOSTILE_CALLER, RAY, Run, running, shell
 
@@ -287,3 +288,44 @@ def test_ray_without_extras_is_not_asked_for_its_client(
     start = process.RayStart("n1", "10.0.0.1", "10.0.0.1:26379", True, own, "/tmp/r")
     argv = process.start_command(plan, start, process.has_client({"PYTHONPATH": str(tmp_path)}))
     assert (f"--ray-client-server-port={own.client_server}" in argv) is installed
+
+
+def server(run: Run, name: str) -> int:
+    """The pid of a server of Ray's as soon as it is there."""
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        for row in run.leftovers():
+            if row.split("\0")[0].endswith(f"/{name}"):
+                return int(row.split()[0])
+        time.sleep(0.01)
+    raise AssertionError(f"no {name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds"),
+    [("gcs_server", 15), pytest.param("raylet", 35, marks=[pytest.mark.slow, pytest.mark.nightly])],
+)
+def test_start_outlasts_a_server_that_stands_still(short: Path, name: str, seconds: int) -> None:
+    """As on a busy machine: our own questions waited 5 s for the GCS, and Ray waits 30 s for its raylet."""
+    with running(short, ask, mode="ray", ray=RAY) as run:
+        run.agent()
+        pid = server(run, name)
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(seconds)
+        os.kill(pid, signal.SIGCONT)
+        code, output = run.finish()
+        assert code == 0, output
+        assert "ray.slow" in run.rules() or seconds < RAYS_OWN_LIMIT_S  # the machine may be slow itself
+
+
+def test_server_that_dies_while_ray_starts_is_named_at_once(short: Path) -> None:
+    """`ray start` would wait for it as long as for one that is slow."""
+    with running(short, ask, mode="ray", ray=RAY) as run:
+        run.agent()
+        os.kill(server(run, "raylet"), signal.SIGKILL)
+        assert run.finish()[0] == 3
+        (finding,) = run.results()["findings"]
+        assert (finding["rule"], finding["what"]) == (
+            "ray.ended",
+            "Ray's `raylet` ended while Ray was starting",
+        )

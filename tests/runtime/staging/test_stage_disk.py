@@ -15,7 +15,7 @@ import pytest
 
 from jobspec.runtime.staging import items
 from jobspec.runtime.staging.hfcache import FileEntry
-from jobspec.runtime.staging.places import staged_bytes
+from jobspec.runtime.staging.places import left_bytes
 from tests.kits.other_user import as_nobody, in_child
 from tests.kits.quota_kit import limit, quota
 from tests.runtime.staging.stage_kit import (
@@ -145,17 +145,31 @@ def test_what_is_there_of_an_item(tmp_path: Path, layout: str) -> None:
         source = source / "snapshots" / COMMIT
     total, one = sum(map(len, files.values())), item(source, layout=layout)
     node = tmp_path / "node"
-    assert staged_bytes(one, str(node)) == 0
-    assert run(source, node, layout=layout).ok
-    assert total <= staged_bytes(one, str(node)) < total + 100  # a repo has its refs beside
+    assert left_bytes(one, str(node)) == total
     few = item(source, layout=layout, allow=("*.json",))
-    assert (staged_bytes(few, str(node)) == 0) is (layout == "plain")  # a folder of its own
+    small = left_bytes(few, str(node))
+    assert 0 < small < 1 << 20
+    assert run(source, node, layout=layout).ok
+    assert left_bytes(one, str(node)) == 0
+    assert left_bytes(few, str(node)) == (small if layout == "plain" else 0)  # a folder of its own
 
 
 def test_a_part_is_there_too(tmp_path: Path) -> None:
     source, node = hf_repo(tmp_path, sharded(2, 1 << 20)), tmp_path / "node"
     assert not run(source, node, open_source=Cutting(), lanes=1).ok
-    assert 1 << 19 <= staged_bytes(item(source), str(node)) < 1 << 20
+    total = sum(path.stat().st_size for path in (source / "blobs").iterdir())
+    assert total - (1 << 20) < left_bytes(item(source), str(node)) <= total - (1 << 19)
+
+
+def test_other_revisions_are_neither_left_nor_there(tmp_path: Path) -> None:
+    """Preflight asked for room for blobs that nobody copies, and took an older revision's for the wanted."""
+    files, node = sharded(2, 1 << 20), tmp_path / "node"
+    source, total = hf_repo(tmp_path, files), sum(map(len, files.values()))
+    assert run(source, node).ok
+    newer = {name: bytes(reversed(data)) for name, data in files.items()}
+    hf_repo(tmp_path, newer, "f" * 40, ("dev",))
+    assert left_bytes(item(source), str(node)) == 0
+    assert left_bytes(item(source, revision="dev"), str(node)) == total
 
 
 class Cutting(Source):

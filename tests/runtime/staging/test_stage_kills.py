@@ -85,7 +85,7 @@ def test_deadline_says_how_far_it_got(tmp_path: Path) -> None:
 
 def test_source_that_does_not_answer_while_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read, write = os.pipe()
-    monkeypatch.setattr(listed, "list_plain", lambda *a: os.read(read, 1))  # as stat(2) does on a dead mount
+    monkeypatch.setattr(listed, "list_source", lambda _: os.read(read, 1))  # as stat(2) does on a dead mount
     result = run(tmp_path, tmp_path / "node", layout="plain", stall_s=0.3)
     os.close(write)
     assert rules(result) == ["stage.stalled"] and result.findings[0].file == str(tmp_path)
