@@ -733,17 +733,23 @@ def test_a_failed_end_leaves_no_held_job_in_the_queue(
 
 
 @pytest.mark.parametrize(
-    ("ends", "restarts", "code"), [("exit 0", "3", 1), ("exit 3", "0", 3), ("sleep 600", "0", 124)]
+    ("ends", "hook", "restarts", "code"),
+    [
+        ("exit 0", "true", "3", 1),
+        ("exit 3", "true", "0", 3),
+        ("sleep 600", "true", "0", 124),
+        ("exit 0", "false", "0", 1),
+    ],
 )
 def test_an_end_before_the_run_leaves_no_held_job_either(
-    ends: str, restarts: str, code: int, run_dir: Callable[..., Path], stage: Stage
+    ends: str, hook: str, restarts: str, code: int, run_dir: Callable[..., Path], stage: Stage
 ) -> None:
-    """Restarted too often; the folders that the container mounts are not made, or not in time."""
+    """Restarted too often; the container's folders are not made, or not in time; the site's set-up fails."""
     stage.program("srun", then=f'case "$*" in *mkdir*) {ends} ;; esac')
     stage.program("scontrol")
     stage.program("timeout", then=ONE_SECOND)
     spec = BARE + f"container: {{image: /images/a.sqsh}}\nlaunch: {AGAIN}\n"
-    profile = EXPEDITES + "container: {runtime: pyxis}\n"
+    profile = EXPEDITES + f"container: {{runtime: pyxis}}\nhooks: {{setup: ['{hook}']}}\n"
     env = {"USER": "ann", "SLURM_JOB_ID": "77", "SLURM_RESTART_COUNT": restarts}
     done = stage.bash(run_dir(spec, profile) / "job.sbatch", env=env)
     assert done.returncode == code
