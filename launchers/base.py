@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class JobState(Enum):
     """State of a job in Slurm's words, used for every launcher.
 
-    Source: squeue(1) and sacct(1), "JOB STATE CODES", Slurm 20.11 to 25.05, and the manual's list of
+    Source: squeue(1) and sacct(1), "JOB STATE CODES", Slurm 20.11 to 26.05, and the manual's list of
     base states and flags. A word that is not here becomes `UNKNOWN`, with the word kept in `raw`.
     """
 

@@ -293,10 +293,10 @@ def gpus_by_type(gres: str) -> dict[str, int]:
 
 
 # Texts of a controller that is busy, restarting or unreachable for a moment: the call is worth repeating.
-# Source: Slurm's slurm_errno.c (22.05 and 24.11) and the messages of slurm_protocol_api.c.
+# Source: Slurm's slurm_errno.c (22.05, 24.11, 26.05) and the messages of slurm_protocol_api.c.
 _TRANSIENT = re.compile(
     r"Unable to contact slurm controller|Socket timed out on send/recv|temporarily unable to accept job"
-    r"|Slurm backup controller|Connection refused|Connection timed out|Connection reset"
+    r"|controller (?:is )?in standby mode|Connection refused|Connection timed out|Connection reset"
     r"|Zero Bytes were transmitted"
     r"|Resource temporarily unavailable|Transport endpoint is not connected|Unexpected message received"
     r"|Slurmctld.*(?:shutdown|busy)|Rate limit exceeded|Communication connection failure",
@@ -354,8 +354,8 @@ _REFUSALS: tuple[tuple[str, str], ...] = (
         "wait, or see `sacctmgr show assoc user=$USER`: a limit of your account is reached",
     ),
     (
-        r"option '--requeue' doesn't allow an argument|[Ee]xpedited [Rr]equeue",
-        "remove `slurm.requeue: expedite` from the profile: this Slurm does not take it",
+        r"option '--requeue' doesn't allow an argument|operation not supported on this system",
+        "remove `slurm.requeue: expedite` from the profile, if it is there: this Slurm does not take it",
     ),
     (
         r"unrecognized option|Invalid .*option|invalid option",

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 ASK_S = 5.0  # how long each answer is waited for
 IN_SECONDS = ("env", "SLURM_TIME_FORMAT=%s")
 NODES_FORMAT = "NodeHost:80,StateCompact:20,Gres:200,GresUsed:200,DefaultTime:20,Time:20,Partition:80"
-_START = re.compile(r"to start at (\d+) using \d+ processors on (?:nodes )?(\S+)")
+# From Slurm 25.05 on "to start at 1 a using 2 processors", or "to start at 1 on cluster lab a using".
+_START = re.compile(r"to start at (\d+)(?: on cluster \S+)?(?: a)? using \d+ processors on (?:nodes )?(\S+)")
 _AWAY = re.compile(r"configuration source|contact slurm controller|[Mm]unge|No such file or directory$")
 MOST_NAMED = 8
 _UP = ("idle", "mix", "alloc", "comp")

@@ -618,6 +618,20 @@ def test_two_attempts_have_containers_of_their_own(run_dir: Callable[..., Path],
     assert names == [f"--container-name=jobspec-{RUN_ID}_{number}".encode() for number in (2, 3)]
 
 
+def test_every_component_has_all_its_tasks(run_dir: Callable[..., Path], stage: Stage) -> None:
+    """Slurm 26.05 tells the script the number of tasks of the first component, and srun takes it for each."""
+    stage.program("srun")
+    groups = "[{name: a, nodes: 1}, {name: b, nodes: 2, slurm: {partition: low}}]"
+    folder = run_dir(SPEC + f"groups: {groups}\nresources: {{nodes: 3}}\n")
+    told = {"SLURM_NTASKS": "1", "SLURM_NPROCS": "1"}
+    stage.program("scontrol", then="printf 'n0\\nn1\\n'")
+    lists = {f"SLURM_JOB_NODELIST_HET_GROUP_{index}": f"n{index}" for index in range(2)}
+    assert stage.bash(folder / "job.sbatch", env={"SLURM_JOB_ID": "7", **told, **lists}).returncode == 0
+    calls = [call for call in stage.calls() if b"--het-group=0-1" in call.argv]
+    assert calls
+    assert not [name for call in calls for name in told if name.encode() in call.env]
+
+
 def test_attach_without_a_job_id_says_so(run_dir: Callable[..., Path], stage: Stage) -> None:
     folder = run_dir()
     (folder / "launch.json").write_text("{}")
@@ -719,17 +733,23 @@ def test_a_failed_end_leaves_no_held_job_in_the_queue(
 
 
 @pytest.mark.parametrize(
-    ("ends", "restarts", "code"), [("exit 0", "3", 1), ("exit 3", "0", 3), ("sleep 600", "0", 124)]
+    ("ends", "hook", "restarts", "code"),
+    [
+        ("exit 0", "true", "3", 1),
+        ("exit 3", "true", "0", 3),
+        ("sleep 600", "true", "0", 124),
+        ("exit 0", "false", "0", 1),
+    ],
 )
 def test_an_end_before_the_run_leaves_no_held_job_either(
-    ends: str, restarts: str, code: int, run_dir: Callable[..., Path], stage: Stage
+    ends: str, hook: str, restarts: str, code: int, run_dir: Callable[..., Path], stage: Stage
 ) -> None:
-    """Restarted too often; the folders that the container mounts are not made, or not in time."""
+    """Restarted too often; the container's folders are not made, or not in time; the site's set-up fails."""
     stage.program("srun", then=f'case "$*" in *mkdir*) {ends} ;; esac')
     stage.program("scontrol")
     stage.program("timeout", then=ONE_SECOND)
     spec = BARE + f"container: {{image: /images/a.sqsh}}\nlaunch: {AGAIN}\n"
-    profile = EXPEDITES + "container: {runtime: pyxis}\n"
+    profile = EXPEDITES + f"container: {{runtime: pyxis}}\nhooks: {{setup: ['{hook}']}}\n"
     env = {"USER": "ann", "SLURM_JOB_ID": "77", "SLURM_RESTART_COUNT": restarts}
     done = stage.bash(run_dir(spec, profile) / "job.sbatch", env=env)
     assert done.returncode == code

@@ -40,6 +40,7 @@ from tests.slurm.machine import (
     pyxis,
     read_only_paths,
     remove_cgroup,
+    slurm_of,
 )
 
 INIT = Path(__file__).resolve().with_name("node-init.sh")
@@ -116,7 +117,7 @@ class Cluster:
         """
         if self.alive():
             return
-        if reason := missing(self.options.accounting == "slurmdbd"):
+        if reason := missing(self.options.accounting == "slurmdbd", self.options.release):
             raise ClusterError(reason)
         self.stop()
         self._write_files()
@@ -263,6 +264,7 @@ class Cluster:
         _write(slurm / "slurm.conf", files.slurm_conf(lab, options, self.limits_memory))
         _write(slurm / "cgroup.conf", files.cgroup_conf(self.limits_memory))
         _write(slurm / "oci.conf", files.oci_conf(lab))
+        _write(etc / "epilog", f"#!/bin/sh\n[ ! -e {files.SICK} ]\n", 0o755)
         self._write_pyxis()
         if options.gpus:
             _write(slurm / "gres.conf", files.gres_conf(lab, options))
@@ -279,12 +281,13 @@ class Cluster:
         visible = read_only_paths()
         _write(etc / "read_only", "".join(f"{path}\n" for path in visible))
         _write(etc / "hidden", "".join(f"{path}\n" for path in closed_ancestors([*visible, lab])))
+        _write(etc / "slurm_usr", f"{slurm_of(options.release)}\n" if options.release else "")
         _write(etc / "cgroups", "".join(f"{name} {folder}\n" for name, folder in folders))
         (lab / "munge/key").write_bytes(os.urandom(128))
         (lab / "munge/key").chmod(0o400)
 
     def _write_pyxis(self) -> None:
-        real, programs = pyxis(), self.lab / "programs"
+        real, programs = pyxis(self.options.release), self.lab / "programs"
         if real is not None:
             plugin = f"required {real}/lib/slurm/spank_pyxis.so\n"
             _write(self.lab / "etc/slurm/plugstack.conf", plugin)

@@ -6,11 +6,15 @@ and what was seen on it; each has its reason beside it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from tests.slurm.machine import release_wanted
+
 ALICE = 2001  # uid and gid of the unprivileged user that exists only inside the cluster
+
+SICK = "/run/sick"  # a node with this file fails its Epilog
 
 Preemption = Literal["none", "partition"]
 
@@ -31,6 +35,8 @@ class Options:
     gpu_types: tuple[str, ...] = ()
     own_freezer: bool = False  # as on a machine with cgroup v2 alone
     whole_nodes: bool = False  # a job gets all of a node, whatever it asks for
+    expedite: bool = False  # `--requeue=expedite` is taken; the Epilog fails on a node that has SICK
+    release: str = field(default_factory=release_wanted)  # the Debian release whose Slurm it is
 
 
 def node_names(options: Options) -> list[str]:
@@ -84,6 +90,8 @@ def slurm_conf(lab: Path, options: Options, limits_memory: bool) -> str:
     ]
     if options.gpus:
         lines.append("GresTypes=gpu")
+    if options.expedite:
+        lines += ["SlurmctldParameters=enable_expedited_requeue", f"Epilog={lab}/etc/epilog"]
     if options.accounting == "slurmdbd":
         lines += [
             "AccountingStorageType=accounting_storage/slurmdbd",
@@ -146,7 +154,6 @@ def cgroup_conf(limits_memory: bool) -> str:
     constrain = "yes" if limits_memory else "no"
     return f"""\
 CgroupPlugin=cgroup/v1
-CgroupAutomount=no
 CgroupMountpoint=/sys/fs/cgroup
 ConstrainRAMSpace={constrain}
 """

@@ -30,14 +30,27 @@ PROGRAMS = {
 ACCOUNTING_PROGRAMS = {"slurmdbd": "slurmdbd", "mariadbd": "mariadb-server"}
 
 
-def pyxis() -> Path | None:
-    """Where `build_pyxis.sh` has put the real Pyxis and Enroot; None where `stand_in_pyxis.py` is used."""
+def pyxis(release: str = "") -> Path | None:
+    """Where `build_pyxis.sh` has put the real Pyxis and Enroot; None where `stand_in_pyxis.py` is used.
+
+    Slurm loads no plugin that was built for another version of it.
+    """
     folder = CACHE / "pyxis"
-    real = os.environ.get("JOBSPEC_PYXIS") != "stand-in"
+    real = os.environ.get("JOBSPEC_PYXIS") != "stand-in" and not release
     return folder if real and (folder / "lib/slurm/spank_pyxis.so").is_file() else None
 
 
-def missing(accounting: bool = True) -> str:
+def release_wanted() -> str:
+    """The Debian release whose Slurm a cluster has by default; empty: this machine's own."""
+    return os.environ.get("JOBSPEC_SLURM", "")
+
+
+def slurm_of(release: str) -> Path:
+    """Where `unpack_slurm.sh` puts a release's Slurm; the nodes see it laid over their /usr."""
+    return CACHE / f"slurm-{release}"
+
+
+def missing(accounting: bool = True, release: str | None = None) -> str:
     """Why no cluster can be started here, with the packages to install; empty if it can."""
     if os.geteuid() != 0:
         return "the test cluster needs root (namespaces, mounts)"
@@ -46,7 +59,11 @@ def missing(accounting: bool = True) -> str:
         programs.update(ACCOUNTING_PROGRAMS)
     path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
     absent = sorted({package for name, package in programs.items() if not shutil.which(name, path=path)})
-    return f"Debian packages not installed: {' '.join(absent)}" if absent else ""
+    if absent:
+        return f"Debian packages not installed: {' '.join(absent)}"
+    other = release_wanted() if release is None else release
+    unpacked = not other or slurm_of(other).is_dir()
+    return "" if unpacked else f"no Slurm of {other} here: tests/slurm/unpack_slurm.sh {other}"
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,10 @@ for line in "${cgroups[@]}"; do
 done
 for fd in "${held[@]}"; do exec {fd}<&-; done
 
+# Another release's Slurm, with the libraries that it needs.
+usr=$(<"$lab/etc/slurm_usr")
+[[ -z $usr ]] || mount -t overlay -o "lowerdir=$usr:/usr" overlay /usr
+
 # Pyxis and Enroot, or what stands in for them, lie among the system's programs, as their packages put them.
 programs=$(<"$lab/etc/programs")
 mkdir /run/slurm

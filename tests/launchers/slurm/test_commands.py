@@ -244,6 +244,8 @@ def test_array_is_summed_up(states: tuple[str, ...], summed: JobState, code: int
         ("sbatch: error: invalid partition specified: nosuch", "slurm.partition"),
         ("sbatch: error: Batch job submission failed: Invalid account or account/partition", "slurm.account"),
         ("sbatch: error: Batch job submission failed: Invalid job array specification", "limits.max_array"),
+        ("sbatch: option '--requeue' doesn't allow an argument", "slurm.requeue"),
+        ("Batch job submission failed: Requested operation not supported on this system", "slurm.requeue"),
         ("sbatch: error: Memory specification can not be satisfied", "resources.memory"),
         ("Batch job submission failed: Requested node configuration is not available", "sinfo -N"),
         ("sbatch: unrecognized option '--nonsense'", "extra_sbatch"),
@@ -264,6 +266,8 @@ def test_refusals_name_the_key_to_change(text: str, fix: str) -> None:
         "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
         "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
         "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying",
+        "slurm_load_jobs error: Slurm backup controller in standby mode",
+        "slurm_load_jobs error: Controller is in standby mode, try a different controller",
     ],
 )
 def test_texts_of_a_busy_controller_are_transient(text: str) -> None:

@@ -91,8 +91,19 @@ class Programs:
         return LocalClient()
 
 
-def test_start_and_nodes_by_the_test_of_sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = "sbatch: Job 7 to start at 1000060 using 16 processors on nodes n[1-2] in partition batch"
+@pytest.mark.parametrize(
+    "words",
+    [
+        "using 16 processors on nodes n[1-2] in partition batch",
+        "a using 16 processors on nodes n[1-2] in partition batch",  # 26.05
+        "on cluster lab a using 16 processors on nodes n[1-2] in partition batch",  # with several clusters
+        "using 16 processors on n[1-2]",  # a heterogeneous job
+    ],
+)
+def test_start_and_nodes_by_the_test_of_sbatch(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = f"sbatch: Job 7 to start at 1000060 {words}"
     client = Programs(
         tmp_path,
         sbatch=f"[[ $SLURM_TIME_FORMAT$1$(cat) == %s--test-onlyscript ]] && echo '{said}' >&2",
