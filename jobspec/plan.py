@@ -473,6 +473,7 @@ class Plan:
     checkpoint_dir: str = ""
     hold: bool = False  # keep the cluster up after the driver
     hold_idle_s: Optional[int] = None  # end it then after that long without a step but its own
+    kept_ray: bool = False  # use that of the held run of the allocation, where it is proved fit
     time_limit_s: Optional[int] = None
     shm_min_bytes: int = 0
     version: int = PLAN_VERSION

@@ -99,6 +99,27 @@ def idle_can_be_seen(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iter
             yield error("launch.hold-idle", what, why, f"{fix}, or remove it", path="launch.hold_idle")
 
 
+def kept_ray_can_be_used(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    if not plan.kept_ray:
+        return
+    podman = "a container of podman numbers its processes by itself, and Ray finds its workers by number"
+    own_gpus = any(service.gpus for service in plan.services)
+    rows = (
+        (plan.mode != "ray", "jobspec starts no Ray in this mode", "use mode `ray`"),
+        (
+            plan.scheduler != "slurm",
+            "only an allocation of Slurm has a held run in it",
+            "use a Slurm cluster",
+        ),
+        (plan.container.runtime == "podman", podman, "use another container runtime"),
+        (own_gpus, "the GPUs of services are the kept Ray's", "use services without `gpus`"),
+    )
+    for applies, why, fix in rows:
+        if applies:
+            what = "`kept_ray` cannot be had by this run"
+            yield error("launch.kept-ray", what, why, f"{fix}, or remove it", path="launch.kept_ray")
+
+
 def frozen_copies_reach_the_cluster(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
     if plan.scheduler == "local" or profile.access.login == "here":
         return
@@ -119,5 +140,6 @@ RULES = (
     checkpoint_is_shared,
     has_commands,
     idle_can_be_seen,
+    kept_ray_can_be_used,
     frozen_copies_reach_the_cluster,
 )

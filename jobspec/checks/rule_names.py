@@ -36,8 +36,8 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "framework": _names("duplicate plugin unknown"),
         "group": _names("array nodelist nodes upstream"),
         "launch": _names(
-            "grace here hold-idle incomplete locked maintenance mode mode-chosen moved no-command no-job "
-            "no-paramiko no-program no-ssh not-yours refused remote-failed requeue-anew requeue-local "
+            "grace here hold-idle incomplete kept-ray locked maintenance mode mode-chosen moved no-command "
+            "no-job no-paramiko no-program no-ssh not-yours refused remote-failed requeue-anew requeue-local "
             "requeue-never requeue-no-grace scheduler secret-missing ssh ssh-auth ssh-closed ssh-host-key "
             "ssh-name ssh-no-master ssh-unknown-host unsettled upstream-characters upstream-container "
             "upstream-gpus "

@@ -37,7 +37,7 @@ def phase_deliverables(evidence: Evidence, attempt: Attempt) -> tuple[Deliverabl
         _phase(STAGING, "stage", attempt, bool(plan.stage)),
         _phase(HELPERS, "helpers", attempt, plan.helpers is not None),
         _imports(plan, attempt),
-        _phase(RAY, "ray", attempt, plan.ray is not None or plan.upstream is not None),
+        _ray(plan, attempt),
     )
 
 
@@ -243,6 +243,23 @@ def _imports(plan: Plan, attempt: Attempt) -> Deliverable:
     )
     names = ", ".join(f"`{proof.module}`" for proof in plan.proofs)
     return Deliverable(IMPORTS, Status.PASS, items, f"{names} from the spec's checkout on every node")
+
+
+def _ray(plan: Plan, attempt: Attempt) -> Deliverable:
+    """A kept Ray is told with the run that kept it, and with what was looked at."""
+    base = _phase(RAY, "ray", attempt, plan.ray is not None or plan.upstream is not None)
+    event = attempt.ended("ray")
+    kept = event.data.get("kept") if event is not None else None
+    if base.status is not Status.PASS or event is None or not kept:
+        return base
+    gpus = "nothing on the GPUs" if kept["gpus_seen"] else "no nvidia-smi to see the GPUs by"
+    looked = (
+        f"cluster {kept['cluster'][:12]}: allocation, container, Python, Ray and variables as planned; no"
+        f" driver, actor, placement group or task, nothing in use, no process left; {gpus}"
+    )
+    nodes = len(event.data.get("nodes", ()))
+    reason = f"kept from run `{kept['run']}`, {nodes} node{'s' if nodes != 1 else ''}, proved clean"
+    return replace(base, evidence=(EvidenceItem(event.file, event.line, looked),), reason=reason)
 
 
 def _ended_well(attempt: Attempt, phase: str) -> bool:

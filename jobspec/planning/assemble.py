@@ -125,6 +125,7 @@ def assemble(
         checkpoint_dir=checkpoint,
         hold=spec.launch.hold,
         hold_idle_s=parse_patience(spec.launch.hold_idle) if spec.launch.hold_idle else None,
+        kept_ray=spec.launch.kept_ray,
         time_limit_s=parse_time(spec.resources.time) if spec.resources.time else None,
     )
     services = tuple(

@@ -30,6 +30,7 @@ from jobspec.rendering.steps import host_env, interpreter, one_task_each, step_f
 from jobspec.runs.paths import STEP_SCRIPTS, array_ranges
 from jobspec.spec.interpolate import escape_data
 from jobspec.spec.yaml.dump import dump_spec
+from jobspec.units import is_below
 
 if TYPE_CHECKING:
     from jobspec.planning.resolve import Resolved
@@ -101,6 +102,12 @@ def patches(resolved: Resolved) -> dict[str, bytes]:
     return {repo.patch: repo.state.diff for repo in resolved.repos if repo.patch} | bundles
 
 
+def _run_folder(plan: Plan, run_dir: str) -> str:
+    """What the container shows of the runs: this one; those that may use its Ray, too, where it is held."""
+    lends = plan.hold and plan.ray is not None and plan.runs and is_below(run_dir, plan.runs)
+    return plan.runs if lends else run_dir
+
+
 def _scripts(plan: Plan, resolved: Resolved, run_id: str, run_dir: str, runtime: str) -> dict[str, str]:
     slurm = plan.scheduler == "slurm"
     step_script = STEP_SCRIPTS[plan.mode] if slurm else "local.sh"
@@ -109,7 +116,7 @@ def _scripts(plan: Plan, resolved: Resolved, run_id: str, run_dir: str, runtime:
     ordered = ("JOBSPEC_NODELIST",) if nodelists else ()
     names = (*(name for name, _ in env), *plan.passed, *ordered)
     foreign = plan.upstream if slurm and plan.mode == "upstream" else None
-    container = with_mount(plan.container, posixpath.dirname(runtime))
+    container = with_mount(plan.container, _run_folder(plan, posixpath.dirname(runtime)))
     name = node_containers.container_name(run_id)
     prefix = step_prefix(container, name, names, plan.gpus_per_node)
     values = {

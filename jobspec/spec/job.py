@@ -185,6 +185,10 @@ class Launch(Base, frozen=True):
         Span | None,
         doc("End a held run after that long without a step but its own: `90s`, `30m`, `2h`.", "30m"),
     ] = None
+    kept_ray: Annotated[
+        bool,
+        doc("With `run --here RUN`: use the Ray of the held run where it is proved clean, else a fresh one."),
+    ] = False
     requeue: Annotated[Requeue, doc("Requeueing after a time limit, preemption or node failure.")] = Requeue()
     tasks_per_node: Annotated[Cpus, doc("Processes of the command on each node in mode `srun`.", 8)] = 1
     join_timeout: Annotated[

@@ -87,9 +87,11 @@ class Allocation:
         keys += ["launch.requeue.max_attempts"] if "max_attempts" in _requeue(data) else []
         # Beside a held run there is always a step that is not the run's own.
         keys += ["launch.hold_idle"] if self.held and "hold_idle" in (data.get("launch") or {}) else []
+        keys += ["launch.kept_ray"] if not self.held and (data.get("launch") or {}).get("kept_ray") else []
         for key in keys:
             what = f"`{key}` does nothing in the allocation {self.job_id}"
-            yield warning("launch.here", what, "it is about a job of its own", path=key)
+            why = "no held run is there" if key == "launch.kept_ray" else "it is about a job of its own"
+            yield warning("launch.here", what, why, path=key)
 
     def lacks(self, plan: Plan, login: str = "here", in_turn: bool = False) -> Iterator[Finding]:
         """What a run asks for beyond it. `in_turn`: its batch script runs the points of a sweep by itself."""

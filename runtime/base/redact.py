@@ -34,6 +34,11 @@ class Redactor:
         # Longest first: a value that contains another one must go as a whole.
         self._pairs: List[Tuple[bytes, bytes]] = sorted(names.items(), key=lambda pair: -len(pair[0]))
 
+    def learn(self, name: str, value: str) -> None:
+        """Replace one more value, which came later."""
+        more = [*self._pairs, *Redactor([(name, value)])._pairs]
+        self._pairs = sorted(more, key=lambda pair: -len(pair[0]))
+
     @classmethod
     def from_environment(cls, names: Iterable[str], env: Mapping[str, str]) -> Redactor:
         return cls([(name, env[name]) for name in (*names, *TOKEN_NAMES) if env.get(name)])

@@ -159,7 +159,7 @@ class Attempt:
             phase = str(message["phase"])
             if not finding.is_error:
                 self.record.find(self.phase, finding)
-            elif phase == "services":  # no part of what is tested
+            elif phase in ("services", "kept_ray"):  # no part of what is tested
                 self.stop(blocked(self.phase, finding))
             elif self.driving:
                 self.stop(Cause(FAILED, 1, self.phase, (finding,)))

@@ -24,6 +24,7 @@ from jobspec.runtime.checkouts.mcore_helpers import BUILD_TIMEOUT_S
 from jobspec.runtime.checkouts.mcore_probe import ASK_TIMEOUT_S
 from jobspec.runtime.head import held, metric_watch, services, shutdown, stall_watch
 from jobspec.runtime.head.attempt import Attempt
+from jobspec.runtime.head.kept_ray import KeptRay
 from jobspec.runtime.head.nodes import DeadlineError, RunStoppedError
 from jobspec.runtime.head.ray_bringup import AdoptedRay, RayBringUp
 from jobspec.runtime.head.record import FAILED, Cause
@@ -36,6 +37,7 @@ CODE_S = 600.0  # git on a large checkout on a slow shared disk
 HELPERS_S = BUILD_TIMEOUT_S + 3 * ASK_TIMEOUT_S
 IMPORTS_S = IMPORT_TIMEOUT_S + 60.0
 STOP_ALL_RANKS_S = 10.0  # for the other ranks, when one has failed
+KEEP_S = 10.0  # for a node to list its processes
 LOCAL_GRACE_S = 10.0  # least time to stop and collect in before a local run's time limit
 
 
@@ -136,7 +138,8 @@ class Phases:
         """Everything between preflight and driver, side by side. Raises: RunStoppedError."""
         jobs: List[Callable[[], None]] = [self._stage, self._helpers_and_imports]
         if self.plan.ray is not None or self.plan.upstream is not None:
-            self._ray = RayBringUp(self.attempt) if self.plan.upstream is None else AdoptedRay(self.attempt)
+            own = KeptRay if self.plan.kept_ray else RayBringUp
+            self._ray = own(self.attempt) if self.plan.upstream is None else AdoptedRay(self.attempt)
             jobs.append(self._ray.run)
         threads = [threading.Thread(target=self._run_phase, args=(job,), name="phase") for job in jobs]
         for thread in threads:
@@ -149,6 +152,13 @@ class Phases:
         else:
             proofs = [*self.plan.proofs, *shutdown.proofs(self._proofs)]
             self._ray.prove(proofs)
+            self._keep_ray(offered=False)
+
+    def _keep_ray(self, offered: bool) -> None:
+        """A held run's Ray is for runs that come to its allocation: note what it is, then offer it."""
+        if self.plan.hold and self.plan.ray is not None:
+            calls = self.nodes.call_all("keep_ray", {"offered": offered})
+            self.nodes.settle(calls, KEEP_S)
 
     def _run_phase(self, job: Callable[[], None]) -> None:
         """Run one of the phases that go side by side; what ends it early ends the others too."""
@@ -242,6 +252,8 @@ class Phases:
             return
         before = self.attempt.cause
         self.attempt.held = before is None
+        if self.attempt.held:  # what a failed run leaves is not looked at
+            self._keep_ray(offered=True)
         self.record.log.emit(self.attempt.phase, "progress", data={"what": "hold"})
         self._await_end_of_hold(before)
 

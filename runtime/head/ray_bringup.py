@@ -31,13 +31,17 @@ class RayBringUp:
         self._probe: Optional[Probe] = None
         self._times: Optional[PhaseTimes] = None
         self._joined: Dict[str, float] = {}  # after how many seconds
+        self._told: Mapping[str, Any] = {}  # with the end of the phase
 
     def run(self) -> None:
         """Raises: RunStoppedError."""
+        self._times = self._attempt.enter("ray")
+        self._start_own()
+
+    def _start_own(self) -> None:
         attempt, plan = self._attempt, self._attempt.plan
         if plan.ray is None:
             raise ValueError("the plan has no Ray")
-        self._times = attempt.enter("ray")
         end = time.monotonic() + plan.ray.join_timeout_s
         address = self._address(plan.ray.port)
         calls = []
@@ -134,7 +138,7 @@ class RayBringUp:
             if probe.error:
                 attempt.fail("ray", _probe_failed(probe.error))
             self._judge(proofs, probe.imports)
-        attempt.record.end(self._times, "ok", {"nodes": sorted(probe.alive)})
+        attempt.record.end(self._times, "ok", {"nodes": sorted(probe.alive), **self._told})
 
     def _judge(self, proofs: Sequence[ImportProof], reports: Sequence[Mapping[str, Any]]) -> None:
         errors: List[Finding] = []

@@ -29,11 +29,20 @@ from jobspec.runtime.base.identity import (
     stage_token,
     stage_variable,
 )
-from jobspec.runtime.base.log_tail import tail
 from jobspec.runtime.base.procs import end_all, leftovers, started
 from jobspec.runtime.base.redact import Redactor
 from jobspec.runtime.base.safe_write import write_text
-from jobspec.runtime.node import code, collect, command_run, gpu_sampler, preflight, reporter, standing
+from jobspec.runtime.node import (
+    borrowed_ray,
+    code,
+    collect,
+    command_run,
+    gpu_sampler,
+    own_ray,
+    preflight,
+    reporter,
+    standing,
+)
 from jobspec.runtime.node import facts as node_facts
 from jobspec.runtime.node.facts import Facts
 from jobspec.runtime.node.leftovers import remove as remove_leftovers
@@ -66,7 +75,8 @@ class Node:
         self._claim: Optional[int] = None  # open as long as the folders are in use
         self._swarm: Optional[swarm.Swarm] = None
         self._emit = emit
-        self._ray: Optional[process.RayNode] = None
+        self._ray = own_ray.OwnRay(plan, who, self.paths, self.redactor, emit)
+        self._kept_ray = borrowed_ray.Borrowed(plan, who, self.paths)
         self._command: Optional[command_run.CommandRun] = None
         self._command_lock = threading.Lock()
         self._services = Services(plan, who, self.paths.logs, self.redactor, emit)
@@ -81,6 +91,10 @@ class Node:
             "helpers": self.helpers,
             "imports": self.imports,
             "ray": self.start_ray,
+            "keep_ray": self.keep_ray,
+            "kept_ray": self.look_at_kept_ray,
+            "use_kept_ray": self.use_kept_ray,
+            "give_ray_back": self.give_ray_back,
             "place_services": self.place_services,
             "service": lambda arguments: self._services.start(arguments, self.env),
             "command": self.run_command,
@@ -243,50 +257,46 @@ class Node:
         return {"files": dict(result.files), "findings": _json(result.findings)}
 
     def start_ray(self, arguments: Mapping[str, Any]) -> Reply:
-        """Start Ray and return; readiness is the head's to see. Its unexpected end is emitted."""
-        start = process.RayStart.from_json(arguments["start"])
-        argv = process.start_command(self.plan, start, process.has_client(self.env))
-        env = process.start_environment(self.plan, start, self.env)
-        ray = process.RayNode(argv, env, Path(start.temp_dir), self.paths.logs / "ray.log")
-        self._ray = ray
-        if self._stopping.is_set():  # `stop` may have looked before there was one
-            ray.stop()
-            return {"findings": []}
-        ready = start.is_head or process.wait_for_port(
-            start.address, float(arguments["deadline_s"]), lambda: not self._stopping.is_set()
-        )
-        if not ready:
-            if self._stopping.is_set():
-                return {"findings": []}
-            ray.stop()
-            finding = error(
-                "ray.unreachable",
-                f"Ray's head at {start.address} does not accept connections from this node",
-                "a firewall, another network, or a head that did not start",
-                "choose the network by `network.interface` or `network.subnet` in the site profile",
-            )
-            return {"findings": _json([finding])}
-        # For commands and `exec`; `ray start` itself must not see it.
-        self.env = {**self.env, "RAY_ADDRESS": start.address}
-        self._write_pid_file()
-        threading.Thread(target=self._watch_ray, args=(ray,), daemon=True, name="ray-watch").start()
-        return {"findings": []}
+        findings = self._ray.start(arguments, self.env)
+        if not findings:  # for commands and `exec`; `ray start` itself must not see it
+            self.env = {**self.env, "RAY_ADDRESS": str(arguments["start"]["address"])}
+            self._write_pid_file()
+        return {"findings": _json(findings)}
+
+    def keep_ray(self, arguments: Mapping[str, Any]) -> Reply:
+        self._ray.keep(bool(arguments["offered"]), self._base)
+        return {}
+
+    def look_at_kept_ray(self, arguments: Mapping[str, Any]) -> Reply:
+        reply = self._kept_ray.look(self.env, self._base)
+        self.redactor.learn("RAY_AUTH_TOKEN", self._kept_ray.token)
+        return reply
+
+    def kept_ray_environment(self) -> Dict[str, str]:
+        """The environment of what uses the kept Ray that was looked at."""
+        return self._kept_ray.environment(self.env)
+
+    def use_kept_ray(self, arguments: Mapping[str, Any]) -> Reply:
+        """Take it, or leave it for a Ray of the run's own."""
+        used = bool(arguments["use"]) and self._kept_ray.use(self._emit)
+        if used:
+            self.env = self.kept_ray_environment()
+            self._write_pid_file()
+        else:
+            self._kept_ray.close()
+        return {"used": used}
+
+    def give_ray_back(self, arguments: Mapping[str, Any]) -> Reply:
+        """What the run has left in the kept Ray here; or nothing was left anywhere, and so it stays."""
+        if not arguments["clean"]:
+            return self._kept_ray.left(self.env, float(arguments["wait_s"]))
+        self._kept_ray.give_back()
+        return {}
 
     def place_services(self, arguments: Mapping[str, Any]) -> Reply:
         self.env = {**self.env, **self._services.place(arguments["places"], self.env)}
         self._write_pid_file()
         return {}
-
-    def _watch_ray(self, ray: process.RayNode) -> None:
-        ended = ""
-        while not ended:
-            ended = ray.wait(0.5)
-            if self._stopping.is_set():
-                return
-        if not self._stopping.is_set():
-            last = self.redactor.text(tail(ray.log))
-            finding = error("ray.ended", ended, last, "see ray.log of this node")
-            self._emit({"phase": "ray", "finding": finding.to_json()})
 
     def run_command(self, arguments: Mapping[str, Any]) -> Reply:
         index, tested = int(arguments["index"]), arguments["phase"] == "checks"
@@ -329,20 +339,25 @@ class Node:
     def stop(self, arguments: Mapping[str, Any]) -> Reply:
         """End the command and Ray, and see that nothing else is left. Idempotent."""
         self._stopping.set()
+        self._ray.leave()
         self.end_stage({})
         self.stop_command({"grace_s": 1.0})
         self._services.stop(1.0)
-        if self._ray is not None:
-            if arguments.get("keep_ray_logs"):
-                collect.copy_ray_logs(self.paths.ray, self.paths.logs / "ray", self.redactor)
-            self._ray.stop()
-        elif self.plan.upstream is not None and arguments.get("keep_ray_logs"):
-            collect.copy_ray_logs(process.DEFAULT_TEMP_DIR, self.paths.logs / "ray", self.redactor)
+        if arguments.get("keep_ray_logs"):
+            self._copy_ray_logs()
+        self._ray.stop()
+        self._kept_ray.close()
         left = leftovers()
         stubborn = end_all(left, 0.5)
         for name in ("ray.log", "ray-probe.log"):  # written by their programs themselves
             collect.redact_in_place(self.paths.logs / name, self.redactor)
         return {"ended": len(left), "left": sorted(stubborn)}
+
+    def _copy_ray_logs(self) -> None:
+        own = self.paths.ray if self._ray.there else process.DEFAULT_TEMP_DIR if self.plan.upstream else None
+        source = self._kept_ray.temp_dir or own
+        if source is not None:
+            collect.copy_ray_logs(source, self.paths.logs / "ray", self.redactor, self._kept_ray.since)
 
     def collect(self, arguments: Mapping[str, Any]) -> Reply:
         folders = collect.Folders(

@@ -299,8 +299,10 @@ def redact_in_place(path: Path, redactor: Redactor) -> None:
         write_bytes(path, clean, mode)
 
 
-def copy_ray_logs(temp_dir: Path, target: Path, redactor: Redactor) -> None:
+def copy_ray_logs(temp_dir: Path, target: Path, redactor: Redactor, since: float = 0.0) -> None:
     """Ray's own logs, after a failure: their ends, the newest files first, before Ray's folder goes.
+
+    Those that were written before `since` are of other runs.
 
     Ray still runs and turns its logs over. Whatever cannot be copied is left out: Ray is to be ended next.
     """
@@ -308,7 +310,7 @@ def copy_ray_logs(temp_dir: Path, target: Path, redactor: Redactor) -> None:
     with contextlib.suppress(OSError):
         for path in (temp_dir / "session_latest" / "logs").iterdir():
             info = _regular(os.path.realpath(path), os.path.realpath(path.parent))
-            if info is not None and info.st_size:
+            if info is not None and info.st_size and info.st_mtime >= since:
                 logs.append((info.st_mtime, info.st_size, path))
     for _, size, path in sorted(logs, reverse=True)[:RAY_LOG_FILES]:
         with contextlib.suppress(OSError), path.open("rb") as file:

@@ -37,7 +37,8 @@ def environment(plan: Plan, run_dir: Path) -> Dict[str, str]:
         env.pop(name, None)
     env.update(record["env"])
     if env.get("RAY_AUTH_MODE") == "token" and plan.upstream is None:
-        env["RAY_AUTH_TOKEN"] = ray_token(token)
+        keeper = env.get("JOBSPEC_KEPT_RAY", "")  # the agent whose Ray it is
+        env["RAY_AUTH_TOKEN"] = ray_token(_environ(int(keeper))["JOBSPEC_TOKEN"] if keeper else token)
     # `ray` lies beside the Python that runs this, which a venv need not have put on PATH.
     folders = env.get("PATH", os.defpath).split(os.pathsep)
     env["PATH"] = os.pathsep.join(dict.fromkeys([*folders, str(Path(sys.executable).parent)]))

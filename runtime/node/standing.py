@@ -25,7 +25,8 @@ def processes(plan: Plan, env: Mapping[str, str]) -> List[int]:
     job = env.get("SLURM_JOB_ID") or env.get("JOBSPEC_JOB_ID", "")
     if plan.upstream is not None and job:
         return [pid for pid in take.of_job(job) if pid != os.getpid()]
-    return procs.leftovers()
+    keeper = env.get("JOBSPEC_KEPT_RAY", "")  # whose agent has the run's Ray below it
+    return [*procs.leftovers(), *(procs.descendants(int(keeper)) if keeper else ())]
 
 
 def sample(

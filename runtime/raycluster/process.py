@@ -76,15 +76,20 @@ class RayStart:
 
 def ray_version(env: Mapping[str, str]) -> Optional[Tuple[int, ...]]:
     """The version that a program with `env` would import; None when there is no Ray. Imports nothing."""
+    numbers = re.match(r"(\d+)\.(\d+)", version := full_version(env))
+    return (int(numbers[1]), int(numbers[2])) if numbers else (0,) if version else None
+
+
+def full_version(env: Mapping[str, str]) -> str:
+    """As Ray writes it; `?` where it does not, and empty when there is no Ray."""
     spec = PathFinder.find_spec("ray", _import_path(env))
     if spec is None or spec.origin is None:
-        return None
-    try:
+        return ""
+    found = None
+    with contextlib.suppress(OSError):
         text = (Path(spec.origin).parent / "_version.py").read_text()
-    except OSError:
-        return (0,)
-    numbers = re.search(r'version\s*=\s*"(\d+)\.(\d+)', text)
-    return (int(numbers[1]), int(numbers[2])) if numbers else (0,)
+        found = re.search(r'version\s*=\s*"([^"]+)"', text)
+    return found[1] if found else "?"
 
 
 def has_client(env: Mapping[str, str]) -> bool:

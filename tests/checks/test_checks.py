@@ -367,6 +367,15 @@ def test_a_held_run_ends_idle_only_where_its_own_step_is_known() -> None:
     assert [plan_rules(plan).count("launch.hold-idle") for plan in plans] == [0, 1, 1, 1]
 
 
+def test_a_kept_ray_needs_a_held_run_that_can_have_one() -> None:
+    ray = replace(bare(kept_ray=True), mode="ray")
+    podman = replace(ray, container=ContainerPlan("podman", "/images/a"))
+    gpus = replace(ray, services=(ServicePlan("judge", ("serve",), gpus=1),))
+    plans = (ray, replace(ray, mode="srun"), replace(ray, scheduler="local"), podman, gpus)
+    assert [plan_rules(plan).count("launch.kept-ray") for plan in plans] == [0, 1, 1, 1, 1]
+    assert plan_rules(replace(podman, kept_ray=False)).count("launch.kept-ray") == 0
+
+
 def test_services_of_a_script_that_starts_ray_itself() -> None:
     services = (ServicePlan("judge", ("x",)),)
     assert "service.upstream" in plan_rules(replace(bare(services=services), mode="upstream"))

@@ -199,3 +199,53 @@ def test_an_idle_run_that_is_held_in_a_job_of_its_users_ends_and_leaves_that(lab
         assert done.returncode == 0, done.stdout + done.stderr
         assert "does nothing" not in done.stderr
         assert "RUNNING" in lab.slurm("squeue", "-h", "-j", job, "-o", "%T")
+
+
+# A driver that tells which Ray it has, on how many nodes, and where its tasks write.
+KEPT = """\
+import os, sys, ray
+ray.init()
+print("session", ray._private.worker._global_node.session_name, "nodes", len(ray.nodes()))
+where = ray.remote(lambda: os.environ["JOBSPEC_RUN_DIR"])
+print("tasks of", ray.get(where.remote()))
+if "leak" in sys.argv:
+    left = ray.remote(type("Left", (), {"who": lambda self: os.getpid()}))
+    ray.get(left.options(name="left", lifetime="detached").remote().who.remote())
+"""
+
+
+def test_the_ray_of_a_held_run_is_kept_while_every_run_leaves_it_clean(lab: Lab) -> None:
+    long, few = {"time": "00:20:00"}, {"time": "00:06:00"}
+    held = lab.command_spec("keeper", ["true"], nodes=2, mode="ray", launch={"hold": True}, resources=long)
+    made = lab.submit(held)
+    await_hold(lab, made["run_dir"])
+    launch = {"kept_ray": True}
+    for name, words in (("clean", ()), ("leaks", ("leak",)), ("after", ())):
+        argv = [str(lab.python), "-c", KEPT, *words]
+        guest = lab.command_spec(name, argv, nodes=2, mode="ray", launch=launch, resources=few)
+        done = lab.jobspec("run", guest, "--here", made["run_id"], "--json")
+        assert done.returncode == 0, done.stdout + done.stderr
+    runs = {name: str(next((lab.runs / name).iterdir())) for name in ("clean", "leaks", "after")}
+    session = {
+        name: lab.head_log(run, "command").split("session ")[1].split()[0] for name, run in runs.items()
+    }
+    assert session["clean"] == session["leaks"] != session["after"]
+    for run in runs.values():
+        assert "nodes 2" in lab.head_log(run, "command")
+        assert f"tasks of {run}" in lab.head_log(run, "command")
+    told = {name: lab.report(run)[1] for name, run in runs.items()}
+    ray = {name: report["deliverables"]["Ray cluster"] for name, report in told.items()}
+    kept = f"kept from run `keeper/{made['run_id']}`, 2 nodes, proved clean"
+    assert ray["clean"]["reason"] == ray["leaks"]["reason"] == kept
+    assert "no driver, actor, placement group or task" in ray["clean"]["evidence"][0]["text"]
+    assert "kept" not in ray["after"]["reason"]
+    why = {
+        name: [f["why"] for f in report["findings"] if f["rule"] == "ray.not-kept"]
+        for name, report in told.items()
+    }
+    assert why["clean"] == []
+    assert "actor `left` is alive" in why["leaks"][0]
+    assert f"run `leaks/{Path(runs['leaks']).name}` did not leave it clean" in why["after"][0]
+    lab.jobspec("cancel", made["run_id"])
+    await_true(lambda: not lab.slurm("squeue", "-h"), "an empty queue", 60)
+    assert lab.report(made["run_dir"])[1]["result"] == "Pass"

@@ -197,6 +197,9 @@ def test_keys_about_a_job_of_its_own_are_told_each_with_its_path() -> None:
     assert not any(item.is_error for item in found)
     # Only beside a held run is there a step that never ends.
     assert [item.path for item in replace(HAS, held=True).unused(data)] == [*paths, "launch.hold_idle"]
+    asks = {"launch": {"kept_ray": True}}  # and only there a Ray is kept
+    assert [item.path for item in HAS.unused(asks)] == ["launch.kept_ray"]
+    assert list(replace(HAS, held=True).unused(asks)) == []
 
 
 def test_the_grace_of_an_end_by_time_needs_no_job_of_its_own() -> None:

@@ -83,3 +83,10 @@ def test_stream_equals_whole(parts: list[str], data: st.DataObject) -> None:
     stream = redactor().stream()
     chunks = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     assert b"".join([*map(stream.feed, chunks), stream.flush()]) == redactor().clean(text)
+
+
+def test_a_value_that_comes_later_is_learned() -> None:
+    later = redactor()
+    later.learn("RAY_AUTH_TOKEN", "token-of-another-run")
+    later.learn("NOTHING", "")
+    assert later.text(f"token-of-another-run {TOKEN}") == "[redacted RAY_AUTH_TOKEN] [redacted HF_TOKEN]"

@@ -18,10 +18,9 @@ from jobspec.runtime.base import signals
 from jobspec.runtime.head.ray_bringup import RAYS_OWN_LIMIT_S
 from jobspec.runtime.raycluster import process
 from tests.kits.agent_lab import HOSTILE_CALLER, RAY, Run, running, shell
+from tests.kits.netns_kit import IP, NETNS, NetRun, spaces
 
 pytestmark = pytest.mark.ray
-IP = shutil.which("ip") or ""
-NETNS = pytest.mark.skipif(os.geteuid() != 0 or not IP, reason="needs root and ip(8) for network namespaces")
 ASK = """
 import json, os, time, ray
 ray.init(logging_level="ERROR", log_to_driver=False)
@@ -135,39 +134,8 @@ def test_missing_ray_is_named(short: Path) -> None:
 
 @pytest.fixture
 def network() -> Iterator[list[str]]:
-    """Two network namespaces with a bridge; their names. Each has 10.88.7.2 or .3, and its own loopback."""
-    tag = str(os.getpid())
-    bridge, spaces = f"jb{tag}", [f"jn{tag}a", f"jn{tag}b"]
-    commands = [
-        f"netns add {bridge}",
-        f"-n {bridge} link add br0 type bridge",
-        f"-n {bridge} link set br0 up",
-    ]
-    for number, space in enumerate(spaces):
-        commands += [
-            f"netns add {space}",
-            f"-n {space} link set lo up",
-            f"link add veth0 netns {space} type veth peer name v{number} netns {bridge}",
-            f"-n {bridge} link set v{number} master br0 up",
-            f"-n {space} addr add 10.88.7.{number + 2}/24 dev veth0",
-            f"-n {space} link set veth0 up",
-            f"-n {space} route add default dev veth0",
-        ]
-    try:
-        for command in commands:
-            subprocess.run([IP, *command.split()], check=True, capture_output=True)
-        yield spaces
-    finally:
-        for space in [*spaces, bridge]:
-            subprocess.run([IP, "netns", "del", space], check=False, capture_output=True)
-
-
-class NetRun(Run):
-    """Its nodes are the namespaces."""
-
-    @property
-    def hosts(self) -> list[str]:
-        return [f"10.88.7.{index + 2}" for index in range(self.plan.nodes)]
+    with spaces() as names:
+        yield names
 
 
 def start_both(run: Run, network: list[str]) -> None:
