@@ -99,9 +99,11 @@ def not_found(evidence: Evidence, metric: str) -> str:
     """Where a metric was looked for in files of a run that jobspec did not launch, and what they hold."""
     table, attempt = evidence.metrics, evidence.last
     logs = () if attempt is None else attempt.logs
-    read = list(dict.fromkeys([*(row.source for row in table), *(log.path for log in logs)]))
-    many = f"{len(read)} files ({_first(read)}) hold"
-    files = many if len(read) != 1 else f"`{read[0]}` holds"
+    hold = list(dict.fromkeys(row.source for row in table)) or [log.path for log in logs]
+    rest = len({log.path for log in logs} - set(hold))
+    more = f"{rest} other file{'s were' if rest > 1 else ' was'} read; " if rest else ""
+    many = f"{more}{len(hold)} files ({_first(hold)}) hold"
+    files = many if len(hold) != 1 else f"{more}`{hold[0]}` holds"
     if not table.metrics:
         return f"`{metric}` was not found: {files} no metric that jobspec can read"
     if metric in table.metrics:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from jobspec.evidence.evidence import Attempt, Event, Evidence
+from jobspec.evidence.refused_checkpoint import as_tested
 from jobspec.evidence.repo_tests import check_cause
 from jobspec.finding import Finding
 from jobspec.triage import Match
@@ -88,6 +89,7 @@ def _candidates(
     evidence: Evidence, attempt: Attempt, deliverables: tuple[Deliverable, ...]
 ) -> Iterator[Cause]:
     """Causes by rank; the first one wins."""
+    attempt = as_tested(evidence, attempt)
     # A failure that the run survived did not end it, even where no other cause is known.
     matches = [match for match in attempt.own_matches if match.verdict != NOTE and not match.survived]
     yield from _early_findings(evidence, attempt)

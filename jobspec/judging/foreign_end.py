@@ -32,7 +32,9 @@ def judge_end(facts: Facts, attempt: Attempt, others: Sequence[Deliverable], sho
         return Deliverable(RUN, status, (item,), f"{what} {code}")
     if item is not None and (facts.ended or facts.stated):
         # The last command's code: a batch shell that got SIGTERM alone states 0 as well.
-        reason = "exit code 0, which alone proves nothing"
+        bad = {end for name, (end, _) in facts.stated.items() if end and name != item.file}
+        told = f"`{item.file}` states exit code 0, and another log {min(bad)}" if bad else "exit code 0"
+        reason = f"{told}, which alone proves nothing"
         return Deliverable(RUN, Status.PASS, (item,), reason, required=False)
     lines = [match for match in attempt.matches if match.verdict != NOTE and not match.survived]
     if any(item.status is Status.FAIL for item in others):  # they name the metric and its step

@@ -21,6 +21,7 @@ from jobspec.evidence.import_lines import Imports, is_local, read_imports
 from jobspec.evidence.log_facts import Facts, scan_facts
 from jobspec.evidence.lost_answers import in_logs
 from jobspec.evidence.read import read_checkpoints
+from jobspec.evidence.refused_checkpoint import as_tested
 from jobspec.finding import fail
 from jobspec.frameworks import find_level
 from jobspec.frameworks.base import Framework, Level
@@ -229,7 +230,7 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         metrics_deliverable(evidence, finished=True),
     )
     short = is_short(evidence, expectation.steps, framework_items)
-    attempt = as_stopped(attempt) if short else attempt
+    attempt = as_tested(evidence, as_stopped(attempt) if short else attempt)
     run = judge_end(_own_facts(foreign.facts, attempt), attempt, (imports, *framework_items, metrics), short)
     if run.status is Status.SKIPPED and not any(item.required for item in framework_items):
         run = missing_steps(evidence, expectation.steps) or run

@@ -111,7 +111,10 @@ class TrainerSteps:
         counts = [one.done for one in group if one.trains]
         moves = bool(counts) and counts[0] > 0 and all(a < b for a, b in pairwise(counts))
         stated = self.every if self.every * len(counts) <= (self.planned or math.inf) else 0
-        every = stated or max(1, counts[-1] // len(counts) if counts else 1)
+        gaps = {b - a for a, b in pairwise(counts)}
+        if counts[:1] == [0] and len(gaps) == 1 and max(gaps) > 0:
+            stated = stated or max(gaps)  # the bar moves only after each dict
+        every = stated or max(1, int(counts[-1] / len(counts) + 0.5) if counts else 1)
         steps = iter(counts if moves else [every * at for at in range(1, len(counts) + 1)])
         step = 0 if counts else group[0].done
         for one in group:

@@ -22,6 +22,9 @@ NOISE = re.compile(
     # A script that traces itself shows its text: what it would say, or explain, is not said. NeMo-RL's
     # ray.sub prints the whole of its node scripts that way into the log of every job.
     r"|^\s*# |\b(?:echo|printf) [\"']"
+    # A command that a build shows before it runs it: its flags hold the words of failures.
+    r"|^\s*(?:\[\d+/\d+\] )?(?:\S*/)?(?:s?ccache )?(?:\S*/)?(?:[\w.]+-)*"
+    r"(?:[cg]\+\+|g?cc|clang(?:\+\+)?|nvcc|hipcc)(?:-\d+)? (?!fatal|error|warning).*\s-(?:[coDIL]|MMD|shared)"
     r"|^\s*(?:warnings\.warn|(?:logger|logging|log)\.[a-z]+)\("  # the statement of a warning, shown below it
     # The program says itself that it goes on: the line that ends it comes later.
     r"|\b[Ii]gnor(?:e|ing) (?:the |this )?error and continu|\b[Cc]ontinuing (?:without|anyway)\b"

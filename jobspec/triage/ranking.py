@@ -62,6 +62,15 @@ SHUTDOWN_S = 600.0  # after the end of a run, in which other processes complain 
 ENDED_WITH_IT = frozenset({"ray", "network", "rollout"})  # kinds of complaints of processes that outlive it
 # What processes say of each other while a run ends; a retry that succeeds says the same.
 PARTING = frozenset({CLIENT, "effect.connection", TERMINATED})
+# DeepSpeed asks the linker at its import whether a library is there, and goes on without it. The words of a
+# build that failed: its tool, its compiler, or who started it.
+LINKER = frozenset({"build.linker", "image.build-extension"})
+LINKED = re.compile(r"\bld: |^collect2: ")
+BUILD_FAILED = re.compile(
+    r"(?i)ninja|CalledProcessError|(?:Compil\w*|Inductor|Link)Error|BackendCompilerFailed|subprocess-exited"
+    r"|build(?:ing)?\b.*\b(?:extension|wheel|failed)|failed to build"
+    r"|(?<!\w)(?:g?cc|[cg]\+\+|nvcc|clang|c?make)(?!\w)"
+)
 EFFECT = "effect"  # the kind of lines that repeat a failure without a word about what failed
 STALL_LEVEL, NOTES = 2, 8  # levels of `rank`
 # Fields of `Course`, and what they say: those that show less first.
@@ -111,6 +120,7 @@ class Course:
 def settle(matches: Iterable[Match], courses: Mapping[str, Course]) -> list[Match]:
     """One match per signature and log, judged by the run's course, in the order of `rank`."""
     found = _caught(list(matches))
+    found = [_asked_linker(match, found) for match in found]
     settled = [_survived(match, courses, found) for match in found]
     settled = [_at_boundary(match, courses) for match in _one_each(settled)]
     settled = [_after_driver(_after_hang(match, settled), settled) for match in settled]
@@ -123,6 +133,18 @@ def _caught(matches: list[Match]) -> list[Match]:
     """The matches; what another process raised again was not caught for good."""
     raised = {match.text for match in matches if not match.caught}
     return [replace(match, caught=match.caught and match.text not in raised) for match in matches]
+
+
+def _asked_linker(match: Match, found: Iterable[Match]) -> Match:
+    """The match; as survived where the linker says it, no build is said to have failed, and the program went
+    on until something else raised an exception."""
+    if match.signature not in LINKER or not LINKED.search(match.text):
+        return match
+    own = (one for one in found if one.file == match.file and one.line > match.line and one.verdict != NOTE)
+    later = [one for one in own if not LINKED.search(one.text)]
+    if any(BUILD_FAILED.search(one.text) for one in later) or all(one.wrapper for one in later):
+        return match
+    return replace(match, survived=True, generic=True)
 
 
 def rank(matches: Iterable[Match]) -> list[Match]:

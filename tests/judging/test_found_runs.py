@@ -189,6 +189,59 @@ def test_another_framework_s_metrics_prove_no_training_of_trl(tmp_path: Path) ->
     assert training.status is Status.BLOCKED and "`reward` was not found" in training.reason
 
 
+def sft(step: int) -> dict[str, float]:
+    return {"loss": 2.0 - step / 100, "grad_norm": 0.5, "learning_rate": 1e-05, "epoch": step / 100}
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_steps_of_a_run_without_reward_are_those_of_its_loss(late: bool, tmp_path: Path) -> None:
+    """The bar moves before each dict, or only after it."""
+    parts = [(f"{bar(step, 60)}\n", f"{sft(step)}\n") for step in range(10, 31, 10)]
+    lines = [line for move, row in parts for line in ((row, move) if late else (move, row))]
+    (tmp_path / "a.log").write_text(GRPO + bar(0, 60) + "\n" + "".join(lines) + CRASH)
+    training = item(judged(tmp_path, steps=60)[1], "Training")
+    assert training.status is Status.FAIL
+    assert training.reason.startswith("30 of 60 planned train steps ran") and "`reward`" in training.reason
+
+
+def test_bar_that_moves_seldom_still_counts_the_steps(tmp_path: Path) -> None:
+    lines = [f"{sft(step)}\n" + (f"{bar(step, 60)}\n" if step % 12 == 0 else "") for step in range(3, 52, 3)]
+    (tmp_path / "a.log").write_text(GRPO + bar(0, 60) + "\n" + "".join(lines) + CRASH)
+    reason = item(judged(tmp_path, steps=60)[1], "Training").reason
+    assert reason.startswith("51 of 60 planned train steps ran")
+
+
+def test_only_files_with_metrics_are_said_to_hold_some(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(f"{GRPO}{logged(1)}\n")
+    (tmp_path / "b.log").write_text("nothing\n")
+    reason = item(judged(tmp_path, "trl", "learning", "rewrd")[1], "Learning").reason
+    assert reason.startswith("`rewrd` was not found: 1 other file was read; `a.log` holds `loss`")
+
+
+UNFIT = "ValueError: loaded state dict contains a parameter group that doesn't match the optimizer's group"
+
+
+@pytest.mark.parametrize(
+    ("line", "result"),
+    [
+        (UNFIT, Result.FAIL),
+        ("ValueError: No valid checkpoint found in output directory (out)", Result.BLOCKED),
+        ("OSError: [Errno 28] No space left on device", Result.BLOCKED),
+    ],
+)
+def test_checkpoint_that_does_not_fit_fails_a_level_that_resumes(
+    line: str, result: Result, tmp_path: Path
+) -> None:
+    checkpoint(tmp_path, 2, "model.safetensors", "optimizer.pt")
+    (tmp_path / "first.log").write_text(GRPO + "".join(f"{bar(at, 4)}\n{logged(at)}\n" for at in (1, 2)))
+    (tmp_path / "second.log").write_text(
+        f'{GRPO}{CRASH.splitlines()[0]}\n  File "t.py", line 1, in <module>\n{line}\n'
+    )
+    verdict = judged(tmp_path, level="checkpoint", steps=4)[1]
+    assert verdict.result is result
+    assert (item(verdict, "Resume").status is Status.FAIL) is (result is Result.FAIL)
+
+
 # -- checkpoints -------------------------------------------------------------------------------------
 
 

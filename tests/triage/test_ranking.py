@@ -50,3 +50,51 @@ def test_tools_of_gpus_stay_in_their_order_and_before_the_container_s_own_end() 
     for one, other in ((HOOK, TOOL), (TOOL, HOOK)):
         found = [match.text for match in scan_lines([START, one, other])]
         assert found[:2] == [one, other]
+
+
+PROBE = ("/env/ld: cannot find -laio: No such file", "collect2: error: ld returned 1 exit status")
+WRONG_NAME = TRACEBACK.format("train.py", "TypeError: __init__() got an unexpected keyword argument 'x'")
+BUILT = TRACEBACK.format("train.py", "RuntimeError: Error building extension 'cpu_adam'")
+
+
+@pytest.mark.parametrize(
+    ("parts", "signature"),
+    [
+        ((*PROBE, WRONG_NAME), "image.import-name"),  # DeepSpeed asked at its import, and the program went on
+        (PROBE, "build.linker"),
+        ((*PROBE, "ninja: build stopped: subcommand failed.", BUILT), "build.linker"),
+        ((*PROBE, ENDED), "build.linker"),
+    ],
+)
+def test_linker_is_the_cause_where_a_build_failed(parts: tuple[str, ...], signature: str) -> None:
+    assert first(*parts) == signature
+
+
+def test_command_that_a_build_shows_is_no_failure() -> None:
+    command = "[1/3] c++ -MMD -MF x.o.d -D_GLIBCXX_USE_CXX11_ABI=0 -c x.cpp"
+    assert scan_lines([command, command.removeprefix("[1/3] ")]) == []
+    assert scan_lines(["ImportError: built with -D_GLIBCXX_USE_CXX11_ABI=0"])[0].signature == "image.abi"
+
+
+MEMORY = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.27 GiB. GPU 0 has a total capacity of"
+    " 79.11 GiB of which 6.83 GiB is free. {}Of the allocated memory 69.02 GiB is allocated by PyTorch, and"
+    " {} GiB is reserved by PyTorch but unallocated."
+)
+OTHER, OWN = "Process 81 has 70.25 GiB memory in use. ", "this process has 9.00 GiB memory in use. "
+
+
+@pytest.mark.parametrize(
+    ("processes", "reserved", "begins"),
+    [
+        (OTHER, "1.94", "mostly this process alone"),  # in a container torch does not know its own number
+        (OTHER + "Process 82 has 4.50 GiB memory in use. ", "1.94", "other processes hold"),
+        (OTHER + OWN, "1.94", "other processes hold"),
+        (OWN + OTHER, "1.94", "other processes hold"),
+        (OWN, "19.4", "much is reserved"),
+    ],
+)
+def test_other_processes_hold_memory_where_the_line_shows_them(
+    processes: str, reserved: str, begins: str
+) -> None:
+    assert scan_lines([MEMORY.format(processes, reserved)])[0].fix.startswith(begins)

@@ -32,7 +32,8 @@ LEVELS = (
     Level(
         "smoke",
         0,
-        "model, data and reward fit together: the planned train steps ran with finite metrics",
+        "model, data and reward, where one is logged, fit together: the planned train steps ran with finite"
+        " metrics",
         (*NOT_PROVED, "nothing is proved about learning"),
     ),
     Level(

@@ -16,6 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobspec.evidence.refused_checkpoint import refused
 from jobspec.frameworks.shared.metric_deliverables import RESUME
 from jobspec.log_search import Hints, find_lines
 from jobspec.log_text import clean
@@ -56,6 +57,10 @@ class Training:
 
 def judge_found(evidence: Evidence) -> Deliverable:
     """`Pass` where a process went on from another's checkpoint with all state, and saved again."""
+    unfit = refused(evidence)
+    if unfit is not None:
+        item = EvidenceItem(unfit.file, unfit.line, unfit.text)
+        return Deliverable(RESUME, Status.FAIL, (item,), f"a checkpoint was refused: {unfit.text}")
     trainings = list(_trainings(evidence))
     resumed = max((one for one in trainings if one.went_on), key=lambda one: one.step, default=None)
     if resumed is None or resumed.went_on is None:
@@ -70,13 +75,15 @@ def judge_found(evidence: Evidence) -> Deliverable:
     lacks = [what for what, names in LOADED.items() if not any(map(names.search, saved.files))]
     if lacks:
         return _blocked(f"the {', '.join(lacks)} in `{saved.path}`, from which a process went on", line)
-    problem = _after(evidence, step)
+    metric = trained_by(evidence)
+    problem = _after(evidence, step, metric)
     if problem:
         return _blocked(problem, line)
-    if not _rewards(saved):  # then the file of a process that went on is that of one that began anew
-        lack = f"that a later checkpoint continues `{saved.path}`, whose {STATE} has no `reward` to compare"
+    if not _values(saved, metric):  # then the file of a process that went on is that of one that began anew
+        lack = f"that a later checkpoint continues `{saved.path}`, whose {STATE} has no `{metric}` to compare"
         return _blocked(f"{lack}: `logging_steps` has to be at most the step of the save", line)
-    later = [one.step for one in evidence.checkpoints if one.step in resumed.saved and _continues(saved, one)]
+    own = (one for one in evidence.checkpoints if one.step in resumed.saved)
+    later = [one.step for one in own if _continues(saved, one, metric)]
     if not later:
         return _blocked(f"a later checkpoint of that process whose history holds that of step {step}", line)
     items = (line, EvidenceItem(saved.path, text=f"checkpoint of step {step}, {saved.bytes} bytes"))
@@ -112,21 +119,28 @@ def _before(first: Training, then: Training) -> bool:
     return first.began.file != then.began.file or first.began.line < then.began.line
 
 
-def _continues(saved: Checkpoint, later: Checkpoint) -> bool:
+def _continues(saved: Checkpoint, later: Checkpoint, metric: str) -> bool:
     """Whether the later state holds the saved one's values, as of a Trainer that loaded it."""
     if later.step <= saved.step or STATE not in later.files:
         return False
-    return _rewards(saved).items() <= _rewards(later).items()
+    return _values(saved, metric).items() <= _values(later, metric).items()
 
 
-def _rewards(saved: Checkpoint) -> dict[int | None, float]:
-    """The rewards by step in the history of a checkpoint's state."""
-    return {row.step: row.value for row in read_json(Path(saved.path, STATE)).series("reward")}
+def _values(saved: Checkpoint, metric: str) -> dict[int | None, float]:
+    """The metric by step in the history of a checkpoint's state."""
+    return {row.step: row.value for row in read_json(Path(saved.path, STATE)).series(metric)}
 
 
-def _after(evidence: Evidence, step: int) -> str:
+def trained_by(evidence: Evidence) -> str:
+    """What each train step logs: in files of others without a `reward`, as of an SFT or DPO run, `loss`."""
+    metrics = evidence.metrics
+    other = evidence.foreign and not metrics.series("reward") and metrics.series("loss")
+    return "loss" if other else "reward"
+
+
+def _after(evidence: Evidence, step: int, metric: str) -> str:
     """What the values after the step lack; "" where they go on at once, are finite and reach the end."""
-    rows = [row for row in evidence.metrics.series("reward") if row.step is not None]
+    rows = [row for row in evidence.metrics.series(metric) if row.step is not None]
     steps = sorted({row.step for row in rows if row.step is not None})
     after = [one for one in steps if one > step]
     gap = min((later - earlier for earlier, later in pairwise(steps)), default=1)
@@ -135,7 +149,7 @@ def _after(evidence: Evidence, step: int) -> str:
     if after[-1] < evidence.plan.expect.steps:
         return f"train steps up to {evidence.plan.expect.steps} after the resume at step {step}"
     bad = next((row for row in rows if row.step in after and not math.isfinite(row.value)), None)
-    return f"a finite `reward` of step {bad.step} after the resume" if bad is not None else ""
+    return f"a finite `{metric}` of step {bad.step} after the resume" if bad is not None else ""
 
 
 def _blocked(lack: str, *items: EvidenceItem) -> Deliverable:

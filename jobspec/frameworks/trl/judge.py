@@ -14,7 +14,7 @@ from jobspec.frameworks.shared.metric_deliverables import (
     row_item,
     training_deliverable,
 )
-from jobspec.frameworks.trl.found_resume import STATE, judge_found
+from jobspec.frameworks.trl.found_resume import STATE, judge_found, trained_by
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 from jobspec.words import one_of
 
@@ -42,12 +42,11 @@ def judge(evidence: Evidence) -> Iterator[Deliverable]:
 
 
 def _training(evidence: Evidence) -> Deliverable:
-    """By `reward`. Who asks of files that another metric was learnt may have an SFT or DPO run: by `loss`."""
-    learning, metrics = evidence.plan.expect.learning, evidence.metrics
-    asked = evidence.foreign and learning is not None and bool(metrics.series(learning.metric))
-    if not asked or metrics.series("reward") or not metrics.series("loss"):
-        return training_deliverable(evidence, "reward")
-    found = training_deliverable(evidence, "loss")
+    """By `reward`; of files of others that hold none, as of an SFT or DPO run, by `loss`."""
+    metric = trained_by(evidence)
+    found = training_deliverable(evidence, metric)
+    if metric == "reward":
+        return found
     return replace(found, reason=f"{found.reason}; no `reward` is logged: no completion is shown to be rated")
 
 
@@ -81,7 +80,7 @@ def _found_checkpoint(evidence: Evidence) -> Deliverable:
     item = EvidenceItem(newest.path, text=f"checkpoint of step {newest.step}, {newest.bytes} bytes")
     lacks = [what for what, names in PARTS.items() if not any(names.search(file) for file in newest.files)]
     if lacks:
-        reason = f"the checkpoint of step {newest.step} has no file of {one_of(lacks)}"
+        reason = f"of the checkpoint of step {newest.step} no file of {one_of(lacks)} lies here"
         return Deliverable(CHECKPOINT, Status.BLOCKED, (item,), reason)
     if newest.step < last:
         reason = f"the newest checkpoint is of step {newest.step}, not of the last step {last}"
