@@ -30,6 +30,7 @@ from jobspec.spec.fields import (
     doc,
 )
 from jobspec.spec.groups import Group
+from jobspec.spec.paths import Path
 from jobspec.spec.services import Service
 from jobspec.spec.slurm import RunOptions
 
@@ -679,3 +680,9 @@ class JobSpec(Base, frozen=True):
     user: Annotated[
         dict[str, Any], doc("Free for your own notes; jobspec ignores it.", {"ticket": "RL-17"})
     ] = {}
+
+    @property
+    def containers(self) -> tuple[tuple[Path, Container], ...]:
+        """The run's own, and those of services, each with its path; as `Plan.containers`."""
+        own = ((("services", i, "container"), s.container) for i, s in enumerate(self.services) if s.container)
+        return ((("container",), self.container), *own)

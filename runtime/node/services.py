@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Union
 from jobspec.finding import WARNING, Finding, error
 from jobspec.plan import CommandPlan, Plan, ServicePlan
 from jobspec.runtime.base import network
-from jobspec.runtime.base.channel import Link
+from jobspec.runtime.base.channel import ChannelError, Link
 from jobspec.runtime.base.full_disk import refusal
 from jobspec.runtime.base.identity import Identity
 from jobspec.runtime.base.log_tail import tail
@@ -112,7 +112,11 @@ class Services:
             link = found
         try:
             service = self._begin(plan, place, env, link)
-        except OSError as problem:
+        except (OSError, ChannelError) as problem:
+            if link is not None:  # what its step has started ends with the connection
+                link.close()
+            if isinstance(problem, ChannelError):
+                return self._reply(plan, service_step.gone(self._attempt, plan, problem))
             return self._reply(plan, _cannot_start(plan, problem))
         if service is None:
             return {"findings": []}
@@ -137,7 +141,7 @@ class Services:
     def _begin(
         self, plan: ServicePlan, place: Place, env: Mapping[str, str], link: Optional[Link]
     ) -> Optional[Service]:
-        """Raises: OSError when the program cannot start."""
+        """Raises: OSError when the program cannot start, ChannelError when its step has gone."""
         gpus = share_gpus(self._plan, self._who.index, self._visible)[plan.name]
         variables = {**env, "PORT": str(place.port), "CUDA_VISIBLE_DEVICES": ",".join(gpus)}
         argv = command_line(CommandPlan(plan.name, plan.argv, plan.shell))
