@@ -627,9 +627,9 @@ class JobSpec(Base, frozen=True):
     ] = ()
     slurm: Annotated[RunOptions, doc("What Slurm is told about this run.")] = RunOptions()
     launch: Annotated[Launch, doc("How the run is started inside its allocation.")] = Launch()
-    container: Annotated[Container, doc("The container that every process of the run lives in.")] = (
-        Container()
-    )
+    container: Annotated[
+        Container, doc("The container that the run lives in; a service may have its own.")
+    ] = Container()
     repos: Annotated[tuple[Repo, ...], doc("Source checkouts; their order is the order on PYTHONPATH.")] = ()
     model: Annotated[Model | None, doc("The model that is trained.")] = None
     data: Annotated[tuple[Data, ...], doc("Data sets.")] = ()
@@ -684,5 +684,6 @@ class JobSpec(Base, frozen=True):
     @property
     def containers(self) -> tuple[tuple[Path, Container], ...]:
         """The run's own, and those of services, each with its path; as `Plan.containers`."""
-        own = ((("services", i, "container"), s.container) for i, s in enumerate(self.services) if s.container)
+        of_services = ((at, one.container) for at, one in enumerate(self.services))
+        own = ((("services", at, "container"), one) for at, one in of_services if one is not None)
         return ((("container",), self.container), *own)

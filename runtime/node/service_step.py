@@ -66,7 +66,7 @@ def serve(plan: Plan, who: Identity, env: Mapping[str, str], name: str) -> int:
 
     threading.Thread(target=leave, daemon=True, name="signals").start()
     ports, token = _meeting(who, name)
-    listener = channel.listen(ports)
+    listener = channel.listen(ports, LOOPBACK)
     while True:
         asker, _ = listener.accept()
         try:

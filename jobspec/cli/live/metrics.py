@@ -33,7 +33,7 @@ from jobspec.units import figure
 
 JSONL_TAIL_BYTES = 256 * 1024  # a record of verl has about 6 KB
 CONSOLE_TAIL_BYTES = 1024 * 1024  # between two steps programs print much else
-RANKS_TAIL_BYTES = 32 * 1024 * 1024  # of the logs of all ranks behind the first, which mostly repeat its steps
+RANKS_TAIL_BYTES = 32 * 1024 * 1024  # of all ranks behind the first together: they mostly repeat its steps
 LEAST_TAIL_BYTES = 16 * 1024  # of each of them
 EVENTS_BYTES = 64 * 1024 * 1024  # an event file is read from its start: larger ones are skipped
 KNOWN = frozenset(name for figure_name in FIGURES for name in LIKELY[figure_name])
@@ -159,7 +159,7 @@ def _expect(run: RunPaths) -> Mapping[str, Any]:
 
 
 def _console_tails(attempt: Path) -> Iterator[tuple[Path, int]]:
-    """Each log that may show metrics, and how much of its end is read: hundreds of ranks share what one has."""
+    """Each log that may show metrics, and how much of its end is read: later ranks share one amount."""
     found = sorted((attempt / "logs").glob("*/*.log"))
     logs = [path for path in found if not NOT_TRAINING.fullmatch(path.stem)]
     later = {path for path in logs if LATER_RANK.fullmatch(path.stem)}

@@ -225,9 +225,7 @@ def test_later_ranks_share_what_is_read_of_their_logs(
     for rank in range(9):
         append(log(paths, f"train-{rank}.log"), VERL_LINE.format(rank) + "x\n" * 1000)
     feed = ConsoleReader.feed
-    monkeypatch.setattr(
-        ConsoleReader, "feed", lambda self, data: sizes.append(len(data)) or feed(self, data)
-    )
+    monkeypatch.setattr(ConsoleReader, "feed", lambda self, data: sizes.append(len(data)) or feed(self, data))
     assert ProgressReader(paths).read().step == 0, "what the first rank has printed is read as before"
     assert sizes[0] > 2000 and sizes[1:] == [1000] * 8
 

@@ -246,6 +246,8 @@ def test_step_that_nobody_needs_leaves_at_a_signal(tmp_path: Path) -> None:
         step = run.agent(service="judge")
         ports, _ = service_step._meeting(identity(run), "judge")
         wait_for_listener(ports[0])
+        with pytest.raises(ConnectionRefusedError):  # it waits at 127.0.0.1 alone
+            socket.create_connection(("127.0.0.2", ports[0]), 5)
         step.send_signal(signal.SIGTERM)
         assert step.wait(30) == 128 + signal.SIGTERM
         assert run.leftovers() == []
