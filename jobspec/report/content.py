@@ -148,7 +148,7 @@ def build_report(verdict: Verdict, evidence: Evidence) -> Report:
         repos=plan.repos,
         inputs=plan.stage,
         container=plan.container,
-        service_containers={one.name: one.container for one in plan.services if one.container},
+        service_containers=plan.service_containers,
         plan_sha256=evidence.plan_sha256,
         jobspec_version=_version(),
         commands=tuple(_commands(last)),
