@@ -106,6 +106,14 @@ def log_of(run: Run, name: str = "judge") -> str:
     return next(run.attempt.glob(f"logs/*/service-{name}.log")).read_text()
 
 
+def test_pattern_that_the_run_s_python_cannot_read(tmp_path: Path) -> None:
+    """As `a++`, which Python 3.11 on the login node takes and 3.9 does not."""
+    with finished(tmp_path, TOUCH, judge(ready=ReadyPlan("log", "("))) as (code, output, run):
+        (found,) = run.results()["findings"]
+    assert (code, found["rule"]) == (3, "service.not-ready"), output
+    assert "cannot read `ready.log` of service `judge`: missing )" in found["what"]
+
+
 @pytest.mark.parametrize(
     "ready",
     [ReadyPlan("tcp"), ReadyPlan("http", "/ready"), ReadyPlan("log", r"^listens on \d+$")],
