@@ -22,6 +22,7 @@ from jobspec.runtime.base.service_places import Place, past_proxies, share_gpus,
 from jobspec.runtime.node.services import Services
 from tests.kits.agent_lab import RAY, Run, running, shell
 from tests.kits.pythons import PYTHON39, needs_python39
+from tests.slurm.lab import await_true
 
 # A web server of this node: GET /ready answers 503 for `slow` seconds, any other path 200.
 SERVER = """
@@ -405,9 +406,11 @@ def test_secrets_are_replaced_in_log_and_finding(tmp_path: Path) -> None:
 
 
 def test_signal_ends_the_wait_for_a_service(tmp_path: Path) -> None:
-    with running(tmp_path, TOUCH, services=(script("sleep 300"),)) as run:
+    with running(tmp_path, TOUCH, services=(script("touch $JOBSPEC_RUN_DIR/begun; sleep 300"),)) as run:
         agent = run.agent()
-        run.wait_event("services", "progress")
+        await_true(
+            (run.root / "begun").exists, "the start of the service", 60
+        )  # the event is from before that
         agent.send_signal(signal.SIGTERM)
         assert run.finish()[0] == 128 + signal.SIGTERM
         results = run.results()
