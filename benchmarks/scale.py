@@ -124,7 +124,7 @@ class Scale:
         for number in range(count):
             logs = attempt / "logs" / f"n{number}"
             logs.mkdir()
-            (logs / "command.log").write_bytes(LINE * (LOG_BYTES // len(LINE)))
+            (logs / f"command-{number}.log").write_bytes(LINE * (LOG_BYTES // len(LINE)))
         yield from self.commands(folder, f"{count} nodes")
         shutil.rmtree(folder)
 

@@ -490,6 +490,11 @@ class Plan:
         return (("", self.container), *own)
 
     @property
+    def service_containers(self) -> Dict[str, ContainerPlan]:
+        """Those of services that have their own, by the services' names."""
+        return {service.name: service.container for service in self.services if service.container}
+
+    @property
     def parts(self) -> Tuple[GroupPlan, ...]:
         """The groups; a run of equal nodes is one without a name."""
         cpus = self.ray.num_cpus if self.ray is not None else None

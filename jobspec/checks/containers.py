@@ -186,12 +186,11 @@ def workdir_is_absolute(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> I
 
 def services_have_such_containers(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
     """The same rules over the containers of services."""
-    for index, (service, given) in enumerate(zip(plan.services, spec.services, strict=False)):
-        if service.container is not None and given.container is not None:
-            of_plan = replace(plan, container=service.container)
-            of_spec = structs.replace(spec, container=given.container)
-            for finding in (finding for rule in OF_ONE for finding in rule(of_plan, of_spec, profile)):
-                yield replace(finding, path=f"services[{index}].{finding.path}")
+    # A site without containers has a plan without those of services.
+    for (at, one), (_, given) in zip(plan.containers[1:], spec.containers[1:], strict=False):
+        of_plan, of_spec = replace(plan, container=one), structs.replace(spec, container=given)
+        for finding in (finding for rule in OF_ONE for finding in rule(of_plan, of_spec, profile)):
+            yield replace(finding, path=f"{at}{finding.path}")
 
 
 OF_ONE = (

@@ -87,8 +87,8 @@ def _deeds(resolved: Resolved) -> Iterator[tuple[str, str]]:
         yield "passes", json.dumps(overrides, default=str)
     if spec.sweep is not None:
         yield "varies", json.dumps({**spec.sweep.grid, "list": spec.sweep.points}, default=str)
-    for container in (spec.container, *(service.container for service in spec.services)):
-        yield from _container(container) if container else ()
+    for _, container in spec.containers:
+        yield from _container(container)
     for name in spec.secrets:
         yield "gets", f"the secret {name}"
     ways = {item.stage for item in spec.data} | ({spec.model.stage} if spec.model is not None else set())

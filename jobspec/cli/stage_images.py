@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 def stage_images(args: argparse.Namespace, resolved: Resolved) -> int:
     """Say what the cache has of each image, and import it unless `--check` only looks. The exit code."""
-    containers, services = resolved.ready_plan.containers, resolved.spec.services
-    given = (resolved.spec.container, *(one.container for one in services if one.container is not None))
-    # A site without containers has a plan without those of services.
-    pairs = [(of_spec, *of_plan) for of_spec, of_plan in zip(given, containers, strict=False)]
-    of_registry = [pair for pair in pairs if pair[2].cached or not pair[2].image.startswith("/")]
-    found = [_stage(args, resolved, *pair) for pair in of_registry or pairs]
+    given, planned = resolved.spec.containers, resolved.ready_plan.containers
+    # A site without containers has a plan without those of services. Containers of one image are one here.
+    both = zip(given, planned, strict=False)
+    pairs = {of_spec.image: (of_spec, at, one) for (_, of_spec), (at, one) in both}
+    of_registry = [pair for pair in pairs.values() if pair[2].cached or not pair[2].image.startswith("/")]
+    found = [_stage(args, resolved, *pair) for pair in of_registry or pairs.values()]
     if args.json:
         told = [_as_json(item, image) for item, image in found]
         output.print_json(told if len(told) > 1 else told[0])
@@ -55,6 +55,9 @@ def _item(resolved: Resolved, at: str, container: ContainerPlan) -> ImageItem:
     item = image_item(container.source_tag if container.cached else container.image, site)
     if item is not None:
         return item
+    if site.runtime == "none":
+        what = f"the site profile `{plan.cluster}` starts no containers"
+        raise fail("stage.no-image", what, fix="use one whose `container.runtime` is not `none`")
     if not container.image:
         raise fail("stage.no-image", "the run has no image", fix="set `container.image`", path="container")
     image_import.runtime_of_files(site.runtime)

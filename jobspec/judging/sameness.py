@@ -59,10 +59,9 @@ def planned_facts(plan: Plan, lock: Mapping[str, Any]) -> dict[str, str]:
     if plan.container.image:
         pin = _text(pinned, "image")
         facts["image"] = "" if pin == NOT_PINNED else pin
-    for service in plan.services:
-        if service.container is not None:
-            pin = _text(pinned, "services", service.name, "image")
-            facts[f"image of service `{service.name}`"] = "" if pin == NOT_PINNED else pin
+    for name in plan.service_containers:
+        pin = _text(pinned, "services", name, "image")
+        facts[f"image of service `{name}`"] = "" if pin == NOT_PINNED else pin
     for item in plan.stage:
         name = "model" if item.kind == "model" else f"data `{item.name}`"
         pinned_at = "" if item.layout == "plain" or item.moves else item.revision

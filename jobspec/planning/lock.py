@@ -224,9 +224,7 @@ def lock_facts(resolved: Resolved, patches: str = "") -> dict[str, Any]:
     if resolved.avoided:  # what kept the run off nodes; the list of the day decides about the lock's next run
         facts["avoided"] = {item.node: _avoided(item) for item in resolved.avoided}
     facts |= _image_facts(plan.container)
-    of_services = {
-        service.name: _image_facts(service.container) for service in plan.services if service.container
-    }
+    of_services = {name: _image_facts(container) for name, container in plan.service_containers.items()}
     if any(of_services.values()):
         facts["services"] = {name: told for name, told in of_services.items() if told}
     moving = {item.name: f"not pinned: `{item.revision}` may move" for item in plan.stage if item.moves}

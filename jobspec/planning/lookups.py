@@ -172,8 +172,7 @@ def asked_of(
     model = find_model(spec.model, base, hf_home, profile.scheduler).stage
     data, _ = find_data(spec.data, base, hf_home)
     stage = data if model is None else (model, *data)
-    containers = (spec.container, *(service.container for service in spec.services))
-    asked = [image_questions(one, profile, base, env) for one in containers if one is not None]
+    asked = [image_questions(one, profile, base, env) for _, one in spec.containers]
     return questions(stage, [path for paths, _ in asked for path in paths], [item for _, item in asked])
 
 

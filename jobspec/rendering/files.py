@@ -145,7 +145,7 @@ def _scripts(plan: Plan, resolved: Resolved, run_id: str, run_dir: str, runtime:
         "head_container": upstream_script.HEAD_CONTAINER,
         "worker_container": upstream_script.WORKER_CONTAINER,
         "upstream": upstream_script.upstream_step(plan, foreign, run_dir, runtime) if foreign else None,
-        "services": tuple(service.name for service in plan.services if service.container is not None),
+        "services": tuple(plan.service_containers),
         "step_script": step_script,
         "env": env,
         "env_stdin": prefix.env_stdin,

@@ -83,6 +83,7 @@ class Report:
     repos: tuple[RepoPlan, ...] = ()
     inputs: tuple[StagePlan, ...] = ()
     container: ContainerPlan = field(default_factory=ContainerPlan)
+    service_containers: Mapping[str, ContainerPlan] = field(default_factory=dict)
     plan_sha256: str = ""
     jobspec_version: str = ""
     commands: tuple[tuple[str, str], ...] = ()  # name, how it ended
@@ -110,12 +111,11 @@ class Report:
     trackers: tuple[TrackerFiles, ...] = ()
 
     @property
-    def image(self) -> str:
-        """The image, which one it is, and where its file came from; empty on a bare node."""
-        container = self.container
-        origin = f", from {container.source_tag}" if container.source_tag else ""
-        pin = f"{container.pin} at submission" if container.by_tag else container.pin
-        return f"{container.image} ({pin}){origin}" if container.image else ""
+    def images(self) -> dict[str, str]:
+        """Each image, which one it is, and where its file came from, by what it is of; none on bare nodes."""
+        named = {f"image of service {name}": one for name, one in self.service_containers.items()}
+        named = {"image": self.container, **named}
+        return {what: _image(one) for what, one in named.items() if one.image}
 
     @property
     def seconds(self) -> float:
@@ -148,6 +148,7 @@ def build_report(verdict: Verdict, evidence: Evidence) -> Report:
         repos=plan.repos,
         inputs=plan.stage,
         container=plan.container,
+        service_containers=plan.service_containers,
         plan_sha256=evidence.plan_sha256,
         jobspec_version=_version(),
         commands=tuple(_commands(last)),
@@ -179,6 +180,12 @@ def build_report(verdict: Verdict, evidence: Evidence) -> Report:
 def time_line(bars: Sequence[Bar]) -> tuple[float, float]:
     """When the first phase began and the last one ended; there is at least one."""
     return min(bar.start for bar in bars), max(bar.end for bar in bars)
+
+
+def _image(container: ContainerPlan) -> str:
+    origin = f", from {container.source_tag}" if container.source_tag else ""
+    pin = f"{container.pin} at submission" if container.by_tag else container.pin
+    return f"{container.image} ({pin}){origin}"
 
 
 def _model(plan: Plan) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from jobspec.evidence.evidence import RanCode
 from jobspec.evidence.tracker_files import TrackerFiles
 from jobspec.metrics.envelope import FEW_POINTS, envelope
-from jobspec.plan import RepoPlan
+from jobspec.plan import ContainerPlan, RepoPlan
 from jobspec.report.content import Curve, Report
 from jobspec.report.summary import render_summary
 from jobspec.verdict import Cause, EvidenceItem
@@ -99,14 +99,19 @@ def _curve(curve: Curve) -> dict[str, Any]:
     return {**vars(curve), "points": points, "beside": beside}
 
 
+def _image(container: ContainerPlan) -> dict[str, str]:
+    digest, tag = container.digest, container.source_tag
+    return {"image": container.image, "image_digest": digest, "source_tag": tag}
+
+
 def _provenance(report: Report) -> dict[str, Any]:
+    of_services = {name: _image(one) for name, one in report.service_containers.items()}
     return {
         "jobspec": report.jobspec_version,
         "plan_sha256": report.plan_sha256,
-        "image": report.container.image,
-        "image_digest": report.container.digest,
-        "source_tag": report.container.source_tag,
+        **_image(report.container),
         "container_runtime": report.container.runtime,
+        **({"service_images": of_services} if of_services else {}),
         "repos": [_repo(repo, report.ran.get(repo.name)) for repo in report.repos],
         "inputs": [
             {

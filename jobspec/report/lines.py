@@ -16,12 +16,10 @@ MAX_LINE = 200  # characters of a log line shown; the report names its file and 
 
 def where(report: Report) -> str:
     """Framework, cluster, size and duration in one line."""
-    each = " each" if report.nodes_planned > 1 else ""
-    none = "GPUs not known" if report.foreign else "no GPU"
-    gpus = f", {counted(report.gpus_per_node, 'GPU')}{each}" if report.gpus_per_node else f", {none}"
-    kinds = [f"{g.nodes} {g.name} with {counted(g.gpus_per_node, 'GPU')}" for g in report.groups]
-    gpus = f" ({', '.join(kinds)} each)" if kinds else gpus
-    nodes = counted(report.nodes_planned, "node") + gpus
+    unknown = report.foreign and not report.gpus_per_node
+    gpus = "GPUs not known" if unknown else _gpus(report.nodes_planned, report.gpus_per_node)
+    kinds = [f"{g.name}: {g.nodes} with {_gpus(g.nodes, g.gpus_per_node)}" for g in report.groups]
+    nodes = counted(report.nodes_planned, "node") + (f" ({', '.join(kinds)})" if kinds else f", {gpus}")
     parts = [
         report.framework,
         f"on {report.cluster}" if report.cluster else "",
@@ -29,6 +27,10 @@ def where(report: Report) -> str:
         duration(report.seconds) if report.seconds else "",
     ]
     return ", ".join(part for part in parts if part)
+
+
+def _gpus(nodes: int, each: int) -> str:
+    return counted(each, "GPU") + (" each" if nodes > 1 else "") if each else "no GPU"
 
 
 def counted(number: int, word: str) -> str:

@@ -114,8 +114,8 @@ def _provenance(report: Report) -> Iterator[str]:
         label = item.kind if item.kind == item.name else f"{item.kind} {item.name}"
         moves = " (not pinned)" if item.moves else ""
         yield f"{label}: {item.repo_id or item.source} {item.revision}{moves}".rstrip()
-    if report.image:
-        yield f"image {report.image}, {report.container.runtime}"
+    for what, image in report.images.items():
+        yield f"{what} {image}, {report.container.runtime}"
 
 
 def _table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

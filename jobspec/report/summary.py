@@ -158,8 +158,8 @@ def _deliverable(item: Deliverable) -> str:
 
 def _evidence(report: Report) -> Iterator[str]:
     yield from _repos(report)
-    if report.image:
-        yield f"Image: {report.image}"
+    for what, image in report.images.items():
+        yield f"{what.capitalize()}: {image}"
     yield from (f"New provider, {line}" for line in report.provider)
     yield f"Command: {_commands(report)}"
     lines = [_key_line(item) for item in _key_lines(report)]

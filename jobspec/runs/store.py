@@ -38,7 +38,11 @@ class RunStore:
     """Finds runs below one or more folders. Every call scans again; nothing is cached."""
 
     def __init__(self, *folders: str | Path) -> None:
-        self.folders = tuple(dict.fromkeys(Path(folder).absolute() for folder in folders))
+        # A folder that is reached by two names, such as through a link to a home, has each run once.
+        named = dict[str, Path]()
+        for folder in folders:
+            named.setdefault(os.path.realpath(folder), Path(folder).absolute())
+        self.folders = tuple(named.values())
 
     def found(self) -> list[Found]:
         """All runs, newest first."""

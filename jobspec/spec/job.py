@@ -30,6 +30,7 @@ from jobspec.spec.fields import (
     doc,
 )
 from jobspec.spec.groups import Group
+from jobspec.spec.paths import Path
 from jobspec.spec.services import Service
 from jobspec.spec.slurm import RunOptions
 
@@ -630,9 +631,9 @@ class JobSpec(Base, frozen=True):
     ] = ()
     slurm: Annotated[RunOptions, doc("What Slurm is told about this run.")] = RunOptions()
     launch: Annotated[Launch, doc("How the run is started inside its allocation.")] = Launch()
-    container: Annotated[Container, doc("The container that every process of the run lives in.")] = (
-        Container()
-    )
+    container: Annotated[
+        Container, doc("The container that the run lives in; a service may have its own.")
+    ] = Container()
     repos: Annotated[tuple[Repo, ...], doc("Source checkouts; their order is the order on PYTHONPATH.")] = ()
     model: Annotated[Model | None, doc("The model that is trained.")] = None
     data: Annotated[tuple[Data, ...], doc("Data sets.")] = ()
@@ -683,3 +684,10 @@ class JobSpec(Base, frozen=True):
     user: Annotated[
         dict[str, Any], doc("Free for your own notes; jobspec ignores it.", {"ticket": "RL-17"})
     ] = {}
+
+    @property
+    def containers(self) -> tuple[tuple[Path, Container], ...]:
+        """The run's own, and those of services, each with its path; as `Plan.containers`."""
+        of_services = ((at, one.container) for at, one in enumerate(self.services))
+        own = ((("services", at, "container"), one) for at, one in of_services if one is not None)
+        return ((("container",), self.container), *own)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from jobspec.plan import data_variable
 from jobspec.spec.broken import Broken
-from jobspec.spec.containers import Container, Mount
+from jobspec.spec.containers import Mount
 from jobspec.spec.coverage_rules import checks, levels, metrics, not_applicable
 from jobspec.spec.interpolate import SECRET_NAME
 from jobspec.spec.job import JobSpec
@@ -191,7 +191,7 @@ def helpers(spec: JobSpec) -> Iterator[Broken]:
 
 
 def secrets(spec: JobSpec) -> Iterator[Broken]:
-    for at, container in containers(spec):
+    for at, container in spec.containers:
         for name in container.env:
             if name not in spec.secrets and not SECRET_NAME.search(name):
                 continue
@@ -246,16 +246,8 @@ def duplicates(spec: JobSpec) -> Iterator[Broken]:
             yield Broken("spec.duplicate-name", ("data", index, "name"), what, fix="rename one")
 
 
-def containers(spec: JobSpec) -> Iterator[tuple[Path, Container]]:
-    """The run's, and those of its services."""
-    yield ("container",), spec.container
-    for index, service in enumerate(spec.services):
-        if service.container is not None:
-            yield ("services", index, "container"), service.container
-
-
 def mounts(spec: JobSpec) -> Iterator[Broken]:
-    for at, container in containers(spec):
+    for at, container in spec.containers:
         yield from _mounts((*at, "mounts"), container.mounts)
 
 

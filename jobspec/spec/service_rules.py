@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from jobspec.spec.broken import Broken
@@ -17,6 +17,7 @@ WAYS = ("tcp", "http", "log")
 SHELLS = frozenset({"bash", "dash", "ksh", "sh", "zsh"})
 # As shells write it. `${cluster:key}` is filled in later, `${oc.env:NAME}` by a program of Hydra.
 _VARIABLE = re.compile(r"\$(?:\w|\{\w+(?:\}|:?[-=+?]))")
+_PLAIN = re.compile(r"[\w@%+=:./$-]+")  # for bash the same without quotes
 
 
 def services(spec: JobSpec) -> Iterator[Broken]:
@@ -54,8 +55,15 @@ def _command(service: Service, at: Path) -> Iterator[Broken]:
     for place, word in enumerate(words if no_shell else ()):
         if _VARIABLE.search(word):
             what, why = f"nothing replaces the variable in `{word}`", "no shell reads the command"
-            fix = f"write it as one text with `shell: true`: `command: ['{' '.join(words)}']`"
+            fix = f"write it as one text with `shell: true`: `command: [{_as_text(words)}]`"
             yield Broken("spec.service", (*at, place), what, why, fix)
+
+
+def _as_text(words: Sequence[str]) -> str:
+    """The words for bash, which fills in their variables, as one item of a list in YAML."""
+    quoted = (re.sub(r'(["\\`])', r"\\\1", word) for word in words)
+    text = " ".join(word if _PLAIN.fullmatch(word) else f'"{word}"' for word in quoted)
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _ready(ready: Ready, at: Path) -> Iterator[Broken]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from jobspec.finding import JobspecError, fail
+from jobspec.words import install_command
 
 DEFAULT_TIMEOUT_S = 30.0
 # Of one command, both streams together: sources of several checkouts, packed, are the largest.
@@ -81,6 +82,12 @@ def missing_program(name: str, where: str) -> JobspecError:
         why="the site profile says `scheduler: slurm`" if name.startswith("s") else "",
         fix="run on a login node, set `access.login` in the site profile, or use `--cluster local`",
     )
+
+
+def no_paramiko() -> JobspecError:
+    what = "the site profile's `access.login` is another host, and paramiko is not installed"
+    fix = f"run `{install_command('cluster')}`, or run jobspec on the login node"
+    return fail("launch.no-paramiko", what, fix=fix)
 
 
 def openssh() -> str:

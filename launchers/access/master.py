@@ -21,9 +21,8 @@ from typing import IO, TYPE_CHECKING
 
 from jobspec.finding import JobspecError, fail
 from jobspec.launchers.access import transfer
-from jobspec.launchers.access.command import openssh, too_much
+from jobspec.launchers.access.command import no_paramiko, openssh, too_much
 from jobspec.launchers.access.transfer import Transfers
-from jobspec.words import install_command
 
 if TYPE_CHECKING:
     import paramiko
@@ -77,8 +76,7 @@ class MasterClient(Transfers):
         try:
             import paramiko
         except ModuleNotFoundError as problem:
-            what, fix = "paramiko, which moves files, is not installed", f"run `{install_command('cluster')}`"
-            raise fail("launch.no-paramiko", what, fix=fix) from problem
+            raise no_paramiko() from problem
         ours, theirs = socket.socketpair()
         words = [openssh(), *self._session_options(), "-s", "--", self._target, "sftp"]
         with (

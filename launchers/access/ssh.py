@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import JobspecError, fail
 from jobspec.launchers.access import transfer
-from jobspec.launchers.access.command import openssh, too_much
+from jobspec.launchers.access.command import no_paramiko, openssh, too_much
 from jobspec.launchers.access.transfer import Transfers
 from jobspec.runtime.base.in_time import in_time
-from jobspec.words import install_command
 
 if TYPE_CHECKING:
     import paramiko
@@ -152,11 +151,7 @@ def _read_config(path: Path) -> paramiko.SSHConfig:
     try:
         import paramiko
     except ModuleNotFoundError as problem:
-        raise fail(
-            "launch.no-paramiko",
-            "the site profile's `access.login` is another host, and paramiko is not installed",
-            fix=f"run `{install_command('cluster')}`, or run jobspec on the login node",
-        ) from problem
+        raise no_paramiko() from problem
     if not path.is_file():
         return paramiko.SSHConfig()
     return paramiko.SSHConfig.from_path(str(path))

@@ -185,15 +185,18 @@ def keep_alive(link: Link, stopped: threading.Event) -> None:
             return  # the receiving side of this link reports it
 
 
-def listen(ports: Sequence[int]) -> socket.socket:
-    """A socket listening on the first free candidate. Raises: OSError when all are taken."""
+def listen(ports: Sequence[int], host: str = "") -> socket.socket:
+    """A socket listening on the first free candidate, at all addresses without `host`.
+
+    Raises: OSError when all are taken.
+    """
     last: Optional[OSError] = None
     for port in ports:
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             # Without SO_REUSEADDR a port with old connections in TIME_WAIT counts as taken.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind(("", port))
+            sock.bind((host, port))
             sock.listen(1024)
             return sock
         except OSError as error:

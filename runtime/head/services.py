@@ -46,7 +46,7 @@ def _watch(attempt: Attempt, services: Sequence[ServicePlan]) -> None:
 
     From then on each node looks for itself.
     """
-    while attempt.cause is None and attempt.phase not in ("services", "driver"):
+    while attempt.cause is None and attempt.phase not in ("services", "driver", "collect"):
         for service in services:
             failed = service_step.ended(attempt.node.paths.attempt, service)
             if failed is not None:

@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import hmac
 import os
+import queue
 import re
 import signal
 import subprocess
@@ -65,7 +66,7 @@ def serve(plan: Plan, who: Identity, env: Mapping[str, str], name: str) -> int:
 
     threading.Thread(target=leave, daemon=True, name="signals").start()
     ports, token = _meeting(who, name)
-    listener = channel.listen(ports)
+    listener = channel.listen(ports, LOOPBACK)
     while True:
         asker, _ = listener.accept()
         try:
@@ -132,10 +133,17 @@ def _obey(link: Link, child: Child) -> None:
 def find(who: Identity, service: ServicePlan) -> Optional[Link]:
     """The connection to the service's step on this node; None while it does not wait there."""
     ports, token = _meeting(who, service.name)
-    for port in ports:
+    answers: "queue.SimpleQueue[Optional[Link]]" = queue.SimpleQueue()
+
+    def ask(port: int) -> None:
+        link = None
         with contextlib.suppress(OSError, ChannelError):
-            return channel.connect(LOOPBACK, port, token, channel.Hello(who.index, who.name))
-    return None
+            link = channel.connect(LOOPBACK, port, token, channel.Hello(who.index, who.name))
+        answers.put(link)
+
+    for port in ports:  # at once: a stranger that says nothing takes the time of a whole handshake
+        threading.Thread(target=ask, args=(port,), daemon=True, name="ask").start()
+    return next((link for link in (answers.get() for _ in ports) if link is not None), None)
 
 
 def handed_on(plan: Plan, env: Mapping[str, str]) -> Dict[str, str]:
@@ -148,18 +156,13 @@ class StepProcess:
     """The service as a `Child` is: to read its output, to wait for it, to end it."""
 
     def __init__(self, link: Link, env: Mapping[str, str]) -> None:
-        """Raises: OSError when the program cannot start, or its step has gone."""
+        """Raises: OSError when the program cannot start, ChannelError when its step has gone."""
         self._link = link
-        try:
-            link.patience(ANSWER_S)
-            link.send({"env": env})
-            answer = link.receive()
-            link.patience(None)
-        except ChannelError as problem:
-            link.close()
-            raise OSError(0, f"its container has gone ({problem})", "") from problem
+        link.patience(ANSWER_S)
+        link.send({"env": env})
+        answer = link.receive()
+        link.patience(None)
         if "refused" in answer:
-            link.close()
             raise OSError(*answer["refused"])
         reader, writer = os.pipe()
         self.output = os.fdopen(reader, "rb", buffering=0)
@@ -212,16 +215,29 @@ def ended(attempt: Path, service: ServicePlan) -> Optional[Finding]:
         status = (attempt / "services" / f"{service.name}.ended").read_text(encoding="ascii").strip()
     except OSError:
         return None
-    return _no_container(attempt, service, f"did not start: its step ended with {status}") if status else None
+    if not status:
+        return None
+    return _no_container(attempt, service, f"did not start: its step ended with {status}", _image(service))
 
 
 def late(attempt: Path, service: ServicePlan) -> Finding:
-    return _no_container(attempt, service, f"has not started within {service.ready.timeout_s:.0f} s")
+    how = f"has not started within {service.ready.timeout_s:.0f} s"
+    fix = f"{_image(service)}; raise `ready.timeout` where it takes longer to fetch"
+    return _no_container(attempt, service, how, fix)
 
 
-def _no_container(attempt: Path, service: ServicePlan, how: str) -> Finding:
+def gone(attempt: Path, service: ServicePlan, problem: ChannelError) -> Finding:
+    """That the step was there, and has not started the service's program."""
+    fix = "see who ended the step, such as `scancel`, or the kernel for want of memory"
+    return _no_container(attempt, service, f"was there, and has not started its program: {problem}", fix)
+
+
+def _image(service: ServicePlan) -> str:
     container = service.container or ContainerPlan()
+    return f"see that the image `{container.image}` is there, and has `{container.python}` 3.9 or newer"
+
+
+def _no_container(attempt: Path, service: ServicePlan, how: str, fix: str) -> Finding:
     said = tail(log(attempt, service)) or "its step has said nothing"
-    fix = f"see that the image `{container.image}` is there, and has `{container.python}` 3.9 or newer"
     what, where = f"the container of service `{service.name}` {how}", f"services/{service.name}.log"
     return error("service.container", what, said, fix, file=where)

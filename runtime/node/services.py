@@ -6,7 +6,9 @@ are replaced on the way.
 
 from __future__ import annotations
 
+import re
 import signal
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -16,7 +18,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Union
 from jobspec.finding import WARNING, Finding, error
 from jobspec.plan import CommandPlan, Plan, ServicePlan
 from jobspec.runtime.base import network
-from jobspec.runtime.base.channel import Link
+from jobspec.runtime.base.channel import ChannelError, Link
 from jobspec.runtime.base.full_disk import refusal
 from jobspec.runtime.base.identity import Identity
 from jobspec.runtime.base.log_tail import tail
@@ -24,7 +26,7 @@ from jobspec.runtime.base.redact import Redactor
 from jobspec.runtime.base.service_places import Place, past_proxies, share_gpus, variables, visible_gpus
 from jobspec.runtime.node import service_step
 from jobspec.runtime.node.command_run import Ended, Running, Task, command_line, oom_kills
-from jobspec.runtime.node.service_ready import look_for
+from jobspec.runtime.node.service_ready import Look, look_for
 
 LOOK_S = 0.2
 END_S = 5.0  # for the end of a process group that got SIGKILL, and of its output
@@ -104,6 +106,10 @@ class Services:
             return {"findings": []}  # preflight has said why
         if not network.port_free(place.port):
             return {"findings": [port_taken(plan, place.port).to_json()]}
+        try:
+            look = look_for(plan.ready, place, self._logs / plan.log)
+        except re.error as problem:  # the login node's Python is newer, and has read it
+            return self._reply(plan, _cannot_look(plan, problem))
         end, link = time.monotonic() + plan.ready.timeout_s, None
         if plan.container is not None:
             found = self._await_step(plan, end)
@@ -112,11 +118,15 @@ class Services:
             link = found
         try:
             service = self._begin(plan, place, env, link)
-        except OSError as problem:
+        except (OSError, ChannelError) as problem:
+            if link is not None:  # what its step has started ends with the connection
+                link.close()
+            if isinstance(problem, ChannelError):
+                return self._reply(plan, service_step.gone(self._attempt, plan, problem))
             return self._reply(plan, _cannot_start(plan, problem))
         if service is None:
             return {"findings": []}
-        missing = self._await_ready(service, end)
+        missing = self._await_ready(service, look, end)
         found = _not_ready(service, missing, self._logs) if missing and not service.stopped else None
         if missing:
             self._end(service, END_S)
@@ -137,7 +147,7 @@ class Services:
     def _begin(
         self, plan: ServicePlan, place: Place, env: Mapping[str, str], link: Optional[Link]
     ) -> Optional[Service]:
-        """Raises: OSError when the program cannot start."""
+        """Raises: OSError when the program cannot start, ChannelError when its step has gone."""
         gpus = share_gpus(self._plan, self._who.index, self._visible)[plan.name]
         variables = {**env, "PORT": str(place.port), "CUDA_VISIBLE_DEVICES": ",".join(gpus)}
         argv = command_line(CommandPlan(plan.name, plan.argv, plan.shell))
@@ -156,9 +166,8 @@ class Services:
         threading.Thread(target=self._watch, args=(service,), daemon=True, name=plan.name).start()
         return service
 
-    def _await_ready(self, service: Service, end: float) -> str:
+    def _await_ready(self, service: Service, look: Look, end: float) -> str:
         """What is missing at the end of the wait; empty for a service that is ready."""
-        look = look_for(service.plan.ready, service.place, service.task.log)
         while True:
             missing = look()
             with self._lock:
@@ -232,6 +241,13 @@ def _cannot_start(plan: ServicePlan, problem: OSError) -> Finding:
     what = f"service `{plan.name}` cannot start: `{problem.filename or plan.argv[0]}`: {why}"
     fix = fix or "name a program that the container has"
     return error("service.cannot-start", what, fix=fix)
+
+
+def _cannot_look(plan: ServicePlan, problem: re.error) -> Finding:
+    version = ".".join(map(str, sys.version_info[:2]))
+    what = f"Python {version} of the run cannot read `ready.log` of service `{plan.name}`: {problem}"
+    fix = f"write `{plan.ready.text}` without what newer versions of Python added, such as `a++`"
+    return error("service.not-ready", what, fix=fix)
 
 
 def _not_ready(service: Service, missing: str, logs: Path) -> Finding:

@@ -227,7 +227,7 @@ def test_image_has_no_mirror(site: Site) -> None:
         ({"runtime": "podman"}, "IMAGE", "stage.image-runtime", "use pyxis or apptainer"),
         ({}, "/images/rl.sqsh", "stage.image-kind", "a file or a folder is used where it lies"),
         ({}, "alice@IMAGE", "stage.image-kind", "its name has a user"),
-        ({"runtime": "none"}, None, "stage.no-image", "set `container.image`"),
+        ({"runtime": "none"}, None, "stage.no-image", "`site` starts no containers"),
     ],
 )
 def test_what_is_not_imported_is_said(
@@ -257,6 +257,14 @@ def test_image_of_a_service_is_imported_beside_the_run_s(site: Site) -> None:
         "value": service.image,
         "origin": f"cluster imported from {site.registry.host}/rl/judge:1.0",
     }
+
+
+def test_image_that_two_containers_share_is_imported_and_told_once(site: Site) -> None:
+    digest = site.registry.push("rl/trainer", "1.0", b"of both")
+    site.served(site.image, site.image)
+    done = site.cli("stage", "--images", "--json")
+    assert (done.code, json.loads(done.out)["digest"]) == (0, digest), done.err
+    assert done.err.count(f"importing `{site.reference}`") == 1
 
 
 def test_image_of_a_service_alone_is_imported_where_the_run_has_a_file(site: Site) -> None:

@@ -246,6 +246,13 @@ def test_a_folder_whose_name_is_not_unicode_costs_the_others_no_row(project: Pro
     assert index.read([odd, str(run.root)]).keys() == {str(run.root)}
 
 
+def test_a_named_run_that_has_ended_is_read_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = failing_requirement(project)
+    first = listed(project, run.run_id)
+    monkeypatch.setattr(observe, "observe", lambda *_: pytest.fail("the index has said it"))
+    assert listed(project, run.run_id, "last") == first * 2
+
+
 @pytest.mark.parametrize("damage", ["text", "folder", "other format", "locked", "read-only"])
 def test_without_an_index_everything_is_shown(project: Project, damage: str) -> None:
     run = failing_requirement(project)

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from jobspec.evidence.evidence import Evidence
 from jobspec.evidence.read import read_evidence
 from jobspec.judging.judge import judge
+from jobspec.plan import ContainerPlan, GroupPlan, ServicePlan
 from jobspec.report import FORMATS, build_report, render_report, write_reports
-from jobspec.report.lines import counted, number
+from jobspec.report.lines import counted, number, where
 from jobspec.report.pictures import LINE_WIDTH, draw_plot, draw_time_line
 from jobspec.report.plots import Line, Plot
 from jobspec.report.text import fit
@@ -51,6 +52,37 @@ def blocked(tmp_path: Path) -> tuple[Verdict, Evidence]:
     run.write()
     run.results("failed", 1)
     return judged(run)
+
+
+@pytest.mark.parametrize(
+    ("groups", "said"),
+    [
+        ((), "3 nodes, 8 GPUs each"),
+        (
+            (GroupPlan("trainer", 0, 2, 8), GroupPlan("envs", 2, 1, 0)),
+            "3 nodes (trainer: 2 with 8 GPUs each, envs: 1 with no GPU)",
+        ),
+    ],
+)
+def test_nodes_are_told_with_their_gpus(
+    passed: tuple[Verdict, Evidence], groups: tuple[GroupPlan, ...], said: str
+) -> None:
+    report = replace(build_report(*passed), nodes_planned=3, gpus_per_node=8, groups=groups)
+    assert f", {said}" in where(report)
+
+
+def test_image_of_a_service_is_told_beside_the_run_s(tmp_path: Path) -> None:
+    own = ContainerPlan("pyxis", "reg.example#rl/judge:1", digest="sha256:" + "a" * 64)
+    judge_service = ServicePlan("judge", ("true",), container=own)
+    run = passing_run(
+        tmp_path, replace(PLAN, container=replace(own, image="/rl.sqsh"), services=(judge_service,))
+    )
+    data = json.loads(render_report(*judged(run), "json"))
+    jsonschema.validate(data, SCHEMA)
+    assert data["provenance"]["service_images"]["judge"]["image"] == own.image
+    for form in ("md", "html"):
+        text = render_report(*judged(run), form)
+        assert "/rl.sqsh" in text and "mage of service judge" in text and "rl/judge:1" in text
 
 
 def test_text_states_everything_that_a_summary_must(passed: tuple[Verdict, Evidence]) -> None:

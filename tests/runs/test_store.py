@@ -41,6 +41,13 @@ def test_listing_is_newest_first_and_of_runs_alone(store: RunStore) -> None:
     ]
 
 
+def test_folder_of_two_names_has_each_run_once(store: RunStore, tmp_path: Path) -> None:
+    (tmp_path / "home").symlink_to(tmp_path)
+    twice = RunStore(*store.folders, tmp_path / "home" / "a")
+    assert twice.folders == store.folders
+    assert twice.find("20261129").root == tmp_path / "a" / "y" / "20261129-010203-bbbbbb"
+
+
 @pytest.mark.parametrize(
     ("ref", "run_id"),
     [

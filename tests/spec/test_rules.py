@@ -4,7 +4,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+
 import pytest
+import yaml
 
 from jobspec.finding import JobspecError
 from jobspec.spec.load import parse_spec
@@ -155,6 +160,18 @@ def test_invalid(text: str, rule: str, path: str, words: str) -> None:
     assert errors[0].line >= 1
     assert errors[0].fix
     assert words in errors[0].text()
+
+
+def test_advice_for_a_variable_is_yaml_and_bash_as_it_stands() -> None:
+    words = ["python3", "-c", """print('a "b" \\\\', $PORT)"""]
+    with pytest.raises(JobspecError) as caught:
+        parse_spec(SERVICE + f"name: a, command: {json.dumps(words)}}}]", env={})
+    advice = caught.value.findings[0].fix.partition("`shell: true`: `")[2].rstrip("`")
+    (text,) = yaml.safe_load(advice)["command"]
+    done = subprocess.run(
+        ["bash", "-c", text], env={**os.environ, "PORT": "7"}, capture_output=True, text=True
+    )
+    assert done.stdout == 'a "b" \\ 7\n', done.stderr
 
 
 @pytest.mark.timeout(60)  # a list of all points does not end

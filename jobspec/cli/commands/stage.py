@@ -4,8 +4,9 @@
 Without it, huggingface_hub downloads in a process of its own. What nodes download (`stage: hub`) is not
 brought: the hub is asked for its size, commit and access. `--job` copies or downloads in a CPU job on the
 cluster. Complete items are not brought again, and an interrupted download goes on where it ended. `--images`
-is about the container image instead: it is imported once to the site's `container.image_cache`, and runs of
-the spec then start from its file. Exit code 1 when an item is still missing.
+is about container images instead, of the run and of services: each is imported once to the site's
+`container.image_cache`, and runs of the spec then start from its file. Exit code 1 when an item is still
+missing.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from jobspec.cli.boundary import USAGE
 from jobspec.finding import Finding, JobspecError
 from jobspec.runs.index import RunIndex, stamp
 from jobspec.runs.paths import RunPaths
-from jobspec.runs.store import RunStore, open_store
+from jobspec.runs.store import Found, RunStore, open_store
 from jobspec.runtime.base.run_files import parse_json, read_text
 
 if TYPE_CHECKING:  # what looks into run folders costs more to import than the index to read
@@ -86,7 +86,7 @@ def _entries(
     Raises: JobspecError for a damaged run that was named.
     """
     if args.runs_wanted:
-        named = _observed([store.find(ref) for ref in args.runs_wanted], findings)
+        named = _looked_at([_as_found(store.find(ref)) for ref in args.runs_wanted], findings, points=True)
         damaged = [finding for entry in named if entry.view for finding in entry.view.damaged]
         if damaged:
             raise JobspecError(*damaged)
@@ -94,19 +94,31 @@ def _entries(
     first = run_filter.since(args.since, datetime.now(UTC))
     runs = [run for run in store.found() if run_filter.fits_folder(run, args, first)]
     most = len(runs) if args.all else args.limit
-    candidates = runs if wanted else runs[:most]
+    entries = _looked_at(runs if wanted else runs[:most], findings)
+    findings += [item for entry in entries if entry.view for item in entry.view.damaged]
+    return list(islice((entry for entry in entries if run_filter.fits(entry.data, wanted)), most))
+
+
+def _as_found(run: RunPaths) -> Found:
+    return Found(run.run_id, run.root.parent.name, str(run.root))
+
+
+def _looked_at(runs: Sequence[Found], unanswered: list[Finding], points: bool = False) -> list[Entry]:
+    """The runs in their order: from the index, and where that says nothing of now, from their folders.
+
+    With `points` a sweep is always read: its row has nothing of each point.
+    """
     index = RunIndex(os.environ)
-    kept = index.read([run.root for run in candidates])  # other folders may have thousands
-    marks = {run.root: stamp(run.root) for run in candidates}  # before the files are read: they may change
-    known = {root: data for root, (mark, data) in kept.items() if mark == marks[root]}
-    unknown = [run for run in candidates if run.root not in known]
-    seen = _observed([run.paths for run in unknown], findings)
-    findings += [item for entry in seen if entry.view for item in entry.view.damaged]
+    kept = index.read([run.root for run in runs])  # other folders may have thousands
+    marks = {run.root: stamp(run.root) for run in runs}  # before the files are read: they may change
+    current = ((root, data) for root, (mark, data) in kept.items() if mark == marks[root])
+    known = {root: data for root, data in current if not (points and data["points"])}
+    unknown = [run for run in runs if run.root not in known]
+    seen = _observed([run.paths for run in unknown], unanswered)
     made = {run.root: entry for run, entry in zip(unknown, seen, strict=True)}
     rows = {root: (marks[root], entry.data) for root, entry in made.items() if marks[root] and _lasts(entry)}
     index.write(rows, (root for root in index.roots() if not os.path.isdir(root)) if rows else ())  # noqa: PTH112
-    entries = (made.get(run.root) or Entry(known[run.root]) for run in candidates)
-    return list(islice((entry for entry in entries if run_filter.fits(entry.data, wanted)), most))
+    return [made.get(run.root) or Entry(known[run.root]) for run in runs]
 
 
 def _lasts(entry: Entry) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,12 @@ from jobspec.units import figure
 
 JSONL_TAIL_BYTES = 256 * 1024  # a record of verl has about 6 KB
 CONSOLE_TAIL_BYTES = 1024 * 1024  # between two steps programs print much else
+RANKS_TAIL_BYTES = 32 * 1024 * 1024  # of all ranks behind the first together: they mostly repeat its steps
+LEAST_TAIL_BYTES = 16 * 1024  # of each of them
 EVENTS_BYTES = 64 * 1024 * 1024  # an event file is read from its start: larger ones are skipped
 KNOWN = frozenset(name for figure_name in FIGURES for name in LIKELY[figure_name])
 TRAINING = ("train/", "actor/", "training/")
+LATER_RANK = re.compile(r".*-[1-9]\d*")
 NOT_TRAINING = re.compile(r"agent|ray|ray-probe|service-.*")  # of jobspec itself, Ray's start, and services
 
 
@@ -116,10 +119,9 @@ class ProgressReader:
         for path in (path for path in paths if kind_of(path) == EVENTS):
             rows = [_training_step(row) for row in self._new(path, _events, EVENTS_BYTES)]
             self._take(rows, group_prefix(path, metrics))
-        for path in sorted((folder / "logs").glob("*/*.log")):
-            if not NOT_TRAINING.fullmatch(path.stem):
-                rows = self._new(path, _printed, CONSOLE_TAIL_BYTES)
-                self._take(row for row in rows if not math.isnan(row.value) or row.step is not None)
+        for path, only_end in _console_tails(folder):
+            rows = self._new(path, _printed, only_end)
+            self._take(row for row in rows if not math.isnan(row.value) or row.step is not None)
 
     def _new(self, path: Path, decoder: Callable[[bool], Decoder], only_end: int) -> list[Row]:
         tail = self._tails.get(path) or self._tails.setdefault(path, Tail(path, decoder, only_end))
@@ -154,6 +156,16 @@ def _expect(run: RunPaths) -> Mapping[str, Any]:
         return _mapping(json.JSONDecoder().raw_decode(text, at + len(_EXPECT))[0])
     except (OSError, ValueError, AttributeError, RecursionError):
         return {}
+
+
+def _console_tails(attempt: Path) -> Iterator[tuple[Path, int]]:
+    """Each log that may show metrics, and how much of its end is read: later ranks share one amount."""
+    found = sorted((attempt / "logs").glob("*/*.log"))
+    logs = [path for path in found if not NOT_TRAINING.fullmatch(path.stem)]
+    later = {path for path in logs if LATER_RANK.fullmatch(path.stem)}
+    share = min(CONSOLE_TAIL_BYTES, max(LEAST_TAIL_BYTES, RANKS_TAIL_BYTES // max(1, len(later))))
+    for path in logs:
+        yield path, share if path in later else CONSOLE_TAIL_BYTES
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

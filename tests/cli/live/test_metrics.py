@@ -216,6 +216,20 @@ def test_a_look_reads_the_end_alone_then_what_is_new(
     assert sizes[:1] == [1000] and sizes[-1] == len(line.encode())
 
 
+def test_later_ranks_share_what_is_read_of_their_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_module, "RANKS_TAIL_BYTES", 8000)
+    monkeypatch.setattr(progress_module, "LEAST_TAIL_BYTES", 500)
+    paths, sizes = run(tmp_path), list[int]()
+    for rank in range(9):
+        append(log(paths, f"train-{rank}.log"), VERL_LINE.format(rank) + "x\n" * 1000)
+    feed = ConsoleReader.feed
+    monkeypatch.setattr(ConsoleReader, "feed", lambda self, data: sizes.append(len(data)) or feed(self, data))
+    assert ProgressReader(paths).read().step == 0, "what the first rank has printed is read as before"
+    assert sizes[0] > 2000 and sizes[1:] == [1000] * 8
+
+
 @pytest.mark.parametrize(
     "text", [b"", b"a", b"a\n", b"a\nb\n", b"a\n\nb", b"\n\n\n", b"x" * 50 + b"\n" + b"y" * 50]
 )

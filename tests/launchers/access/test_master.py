@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jobspec.finding import JobspecError
-from jobspec.launchers.access import command, connect
+from jobspec.launchers.access import command, connect, ssh
 from jobspec.launchers.access.master import MasterClient
 from jobspec.launchers.base import Access
 from tests.kits.sshd_kit import HAS_SSHD, Server
@@ -235,3 +236,13 @@ def test_jump_is_a_part_of_the_line_that_opens_it(mfa: Mfa) -> None:
 
 def test_profile_with_a_master_gets_its_client() -> None:
     assert isinstance(connect(Access("login", master="auto")), MasterClient)
+
+
+def test_without_paramiko_both_ways_say_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "paramiko", None)
+    with pytest.raises(JobspecError) as of_ssh:
+        ssh._read_config(tmp_path / "config")
+    with pytest.raises(JobspecError) as of_master, MasterClient("login")._sftp():
+        pass
+    assert of_ssh.value.findings == of_master.value.findings
+    assert of_ssh.value.findings[0].rule == "launch.no-paramiko"

@@ -6,21 +6,28 @@ import json
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from jobspec.plan import CommandPlan, ContainerPlan, ReadyPlan, ServicePlan
+from jobspec.runtime.base import channel
 from jobspec.runtime.base.identity import Identity
+from jobspec.runtime.head import services
 from jobspec.runtime.node import service_step
 from tests.kits.agent_lab import Run, running, shell
 from tests.kits.pythons import PYTHON39, needs_python39
 from tests.runtime.head.test_services import ASKS, ASKS_FOR_ITS_END, TOUCH, judge, log_of, script, states
+
+if TYPE_CHECKING:
+    from jobspec.runtime.head.attempt import Attempt
 
 OWN = ContainerPlan("bubblewrap", "/images/judge", env={"ENGINE": "own"})
 HTTP = ReadyPlan("http", "/ready", timeout_s=60.0)
@@ -178,6 +185,55 @@ def test_container_that_never_starts(tmp_path: Path) -> None:
     assert found["what"] == "the container of service `judge` has not started within 1 s"
 
 
+def test_step_that_goes_before_it_starts_the_program(tmp_path: Path) -> None:
+    """The program is there: what is missing is the step."""
+    with running(tmp_path, TOUCH, services=(replace(judge(), container=OWN),)) as run:
+        ports, token = service_step._meeting(identity(run), "judge")
+        listener = channel.listen(ports)
+
+        def leave() -> None:
+            _, link = channel.accept(listener.accept()[0], token)
+            link.close()
+
+        threading.Thread(target=leave, daemon=True).start()
+        run.agent()
+        code, output = run.finish()
+        listener.close()
+        (found,) = run.results()["findings"]
+    assert (code, found["rule"]) == (3, "service.container"), output
+    assert "was there, and has not started its program: connection " in found["what"]
+    assert "see who ended the step" in found["fix"]
+
+
+def test_strangers_that_say_nothing_do_not_hold_up_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their ports are asked at once: by turns each would take the time of a handshake."""
+    who, service = Identity(Path("/run"), 1, 0, ("n1",), "0" * 64), replace(judge(), container=OWN)
+    ports, token = service_step._meeting(who, "judge")
+    listeners = [channel.listen((port,)) for port in ports]
+    monkeypatch.setattr(channel, "HANDSHAKE_S", 60.0)
+
+    def answer() -> None:
+        channel.accept(listeners[-1].accept()[0], token)
+
+    threading.Thread(target=answer, daemon=True).start()
+    found: list[object] = []
+    search = threading.Thread(target=lambda: found.append(service_step.find(who, service)), daemon=True)
+    search.start()
+    search.join(30)
+    for listener in listeners:
+        listener.close()
+    assert found and found[0] is not None
+
+
+def test_step_that_ends_after_a_short_run_is_no_fault(tmp_path: Path) -> None:
+    """Between two looks the services and the driver may have come and gone."""
+    (tmp_path / "services").mkdir()
+    (tmp_path / "services" / "judge.ended").write_text("0\n")
+    node = SimpleNamespace(paths=SimpleNamespace(attempt=tmp_path))
+    attempt = SimpleNamespace(cause=None, phase="collect", node=node, stop=pytest.fail)
+    services._watch(cast("Attempt", attempt), [replace(judge(), container=OWN)])
+
+
 def test_service_ends_with_its_agent(tmp_path: Path) -> None:
     with served(tmp_path, shell("sleep 300"), judge(ready=HTTP)) as run:
         run.wait_event("driver", "start")
@@ -190,6 +246,8 @@ def test_step_that_nobody_needs_leaves_at_a_signal(tmp_path: Path) -> None:
         step = run.agent(service="judge")
         ports, _ = service_step._meeting(identity(run), "judge")
         wait_for_listener(ports[0])
+        with pytest.raises(ConnectionRefusedError):  # it waits at 127.0.0.1 alone
+            socket.create_connection(("127.0.0.2", ports[0]), 5)
         step.send_signal(signal.SIGTERM)
         assert step.wait(30) == 128 + signal.SIGTERM
         assert run.leftovers() == []

@@ -22,6 +22,7 @@ from jobspec.runtime.base.service_places import Place, past_proxies, share_gpus,
 from jobspec.runtime.node.services import Services
 from tests.kits.agent_lab import RAY, Run, running, shell
 from tests.kits.pythons import PYTHON39, needs_python39
+from tests.slurm.lab import await_true
 
 # A web server of this node: GET /ready answers 503 for `slow` seconds, any other path 200.
 SERVER = """
@@ -104,6 +105,14 @@ def states(run: Run) -> list[tuple[str, str, str]]:
 
 def log_of(run: Run, name: str = "judge") -> str:
     return next(run.attempt.glob(f"logs/*/service-{name}.log")).read_text()
+
+
+def test_pattern_that_the_run_s_python_cannot_read(tmp_path: Path) -> None:
+    """As `a++`, which Python 3.11 on the login node takes and 3.9 does not."""
+    with finished(tmp_path, TOUCH, judge(ready=ReadyPlan("log", "("))) as (code, output, run):
+        (found,) = run.results()["findings"]
+    assert (code, found["rule"]) == (3, "service.not-ready"), output
+    assert "cannot read `ready.log` of service `judge`: missing )" in found["what"]
 
 
 @pytest.mark.parametrize(
@@ -397,9 +406,11 @@ def test_secrets_are_replaced_in_log_and_finding(tmp_path: Path) -> None:
 
 
 def test_signal_ends_the_wait_for_a_service(tmp_path: Path) -> None:
-    with running(tmp_path, TOUCH, services=(script("sleep 300"),)) as run:
+    with running(tmp_path, TOUCH, services=(script("touch $JOBSPEC_RUN_DIR/begun; sleep 300"),)) as run:
         agent = run.agent()
-        run.wait_event("services", "progress")
+        await_true(
+            (run.root / "begun").exists, "the start of the service", 60
+        )  # the event is from before that
         agent.send_signal(signal.SIGTERM)
         assert run.finish()[0] == 128 + signal.SIGTERM
         results = run.results()
