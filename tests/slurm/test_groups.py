@@ -209,3 +209,47 @@ def test_dry_run_asks_slurm_about_all_components(lab: Lab, tmp_shared: Path) -> 
         "group rollout",
     ]
     assert told["forecast"]["start"] > 0
+
+
+IMPORTED = """\
+#!/bin/bash
+#SBATCH --job-name=taken-over --time=10 --partition=main --nodes=1 --cpus-per-task=2
+#SBATCH hetjob
+#SBATCH --partition=low --nodes=2 --cpus-per-task=3 --mem=3G
+SERVERS=($(scontrol show hostnames $SLURM_JOB_NODELIST_HET_GROUP_1))
+srun --het-group=1 python3 FOLDER/env_server.py --port 8123 &
+srun --het-group=0 python3 FOLDER/ask.py "http://${SERVERS[0]}:8123" ${#SERVERS[@]}
+"""
+ENVS = """\
+import http.server, socket, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(("envs on " + socket.gethostname()).encode())
+http.server.HTTPServer(("", int(sys.argv[2])), Handler).serve_forever()
+"""
+ASKS = """\
+import os, sys, urllib.request
+print(os.environ["JOBSPEC_GROUP"], "of", sys.argv[2], urllib.request.urlopen(sys.argv[1]).read().decode())
+"""
+
+
+def test_imported_script_runs_as_it_is(lab: Lab, tmp_shared: Path) -> None:
+    script = tmp_shared / "job.sbatch"
+    for file, text in (
+        (script, IMPORTED),
+        (tmp_shared / "env_server.py", ENVS),
+        (tmp_shared / "ask.py", ASKS),
+    ):
+        file.write_text(text.replace("FOLDER", str(tmp_shared)))
+    made = tmp_shared / "taken-over.yaml"
+    done = lab.jobspec("init", "--from-sbatch", script, "--cluster", "lab", "--out", made)
+    assert done.returncode == 0, done.stdout + done.stderr
+    dry = lab.jobspec("submit", made, "--dry-run", "--json")
+    assert dry.returncode == 0 and json.loads(dry.stdout)["forecast"]["start"] > 0, dry.stdout + dry.stderr
+    assert "main of 2 envs on n" in passed(lab, made)
+    _, report = lab.report("last")
+    assert report["deliverables"]["Service env-server"]["status"] == "Pass"
+    rows = lab.slurm("sacct", "-nXP", "-j", lab.status("last")["job_id"], "-o", "Partition,NNodes").split()
+    assert rows == ["main|1", "low|2"]
