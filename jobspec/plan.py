@@ -520,6 +520,11 @@ class Plan:
             self, nodes=part.nodes, gpus_per_node=part.gpus_per_node, slurm=part.slurm, groups=(), services=()
         )
 
+    def component_of(self, nodes: Tuple[int, ...]) -> Optional[int]:
+        """The number of the component that has all these nodes; None where several have them."""
+        found = (n for n, part in enumerate(self.components) if {*nodes} <= {*part.indices})
+        return next(found, None)
+
     def part_of(self, node: int) -> GroupPlan:
         return next(part for part in self.parts if node in part.indices)
 

@@ -30,16 +30,14 @@ def site_starts_containers(plan: Plan, spec: JobSpec, profile: ClusterProfile) -
             yield error("service.no-runtime", what, why, fix, path=f"services[{index}].container")
 
 
-def one_job_has_the_step(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
-    if len(plan.components) == 1:
-        return
-    for index, service in enumerate(spec.services):
-        if service.container is not None:
+def one_component_has_the_step(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    for index, (service, planned) in enumerate(zip(spec.services, plan.services, strict=False)):
+        if service.container is not None and plan.component_of(planned.nodes) is None:
             yield error(
                 "service.components",
-                f"service `{service.name}` has a container of its own in a heterogeneous job",
-                "its step counts nodes of one allocation, and these groups ask Slurm for different ones",
-                "remove `container`, or let the groups ask for the same",
+                f"service `{service.name}` has a container of its own, and nodes of several components",
+                "no step has nodes of two components of a heterogeneous job",
+                "write a service for each group, by `on`, or remove `container`",
                 path=f"services[{index}].container",
             )
 
@@ -126,7 +124,7 @@ def ports_are_apart(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Itera
 RULES = (
     mode_has_services,
     site_starts_containers,
-    one_job_has_the_step,
+    one_component_has_the_step,
     nodes_are_there,
     gpus_are_there,
     ports_are_apart,

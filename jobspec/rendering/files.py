@@ -24,7 +24,7 @@ from jobspec.plan import CommandPlan, Plan
 from jobspec.planning.container import with_mount
 from jobspec.planning.provenance import bundle_name
 from jobspec.rendering import node_containers, service_steps, upstream_script
-from jobspec.rendering.quoting import Quoted, directive, environment, own_folders
+from jobspec.rendering.quoting import Quoted, directive, environment, own_folders, quote
 from jobspec.rendering.step_prefix import STEP_NAMES, StepPrefix, join_prefix, step_prefix
 from jobspec.rendering.steps import host_env, interpreter, one_task_each, step_flags
 from jobspec.runs.paths import STEP_SCRIPTS, array_ranges
@@ -128,6 +128,8 @@ def _scripts(plan: Plan, resolved: Resolved, run_id: str, run_dir: str, runtime:
         "watch_exit": slurm and plan.nodes > 1,
         "nodes": plan.nodes,
         "nodelists": nodelists,
+        "parts": component_names(plan),
+        "partitions": component_partitions(plan),
         "hold_idle": plan.hold_idle_s is not None,
         "hold_look": hold_look_s(plan),
         "directives": [*_written(directives(plan, run_dir))] if slurm else [],
@@ -266,6 +268,25 @@ def component_lists(plan: Plan) -> tuple[Quoted, ...]:
     count = len(plan.components)
     names = (f'"$SLURM_JOB_NODELIST_HET_GROUP_{index}"' for index in range(count))
     return tuple(map(Quoted, names)) if plan.scheduler == "slurm" and count > 1 else ()
+
+
+def component_names(plan: Plan) -> tuple[str, ...]:
+    """The groups of each component, as they are told."""
+    return tuple(
+        "group " + ", ".join(group.name for group in plan.groups if group.first in part.indices)
+        for part in plan.components
+    )
+
+
+def component_partitions(plan: Plan) -> Quoted:
+    """All partitions that the job may be in: one word for a list."""
+    names = (
+        quote(part.slurm.partition)
+        if part.slurm.partition
+        else f'"${{SLURM_JOB_PARTITION_HET_GROUP_{index}-}}"'
+        for index, part in enumerate(plan.components)
+    )
+    return Quoted(",".join(names))
 
 
 def _each_node(plan: Plan) -> tuple[str, ...]:

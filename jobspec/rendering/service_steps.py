@@ -37,6 +37,7 @@ def _values(
         "service": service.name,
         "slurm": plan.scheduler == "slurm",
         "nodelists": (),
+        "component": str(_component(plan, service)) if len(plan.components) > 1 else "",
         "env": env,
         "env_stdin": prefix.env_stdin,
         "env_names": (*(n for n in STEP_NAMES if n != "SLURM_NODEID"), *plan.passed),
@@ -45,9 +46,17 @@ def _values(
     }
 
 
+def _component(plan: Plan, service: ServicePlan) -> int:
+    return plan.component_of(service.nodes) or 0  # `service.components` refuses nodes of several
+
+
 def _flags(plan: Plan, service: ServicePlan) -> tuple[str, ...]:
     """The step has all GPUs of the job under the agents' numbers; asked for some, it would get the first."""
-    count = len(service.nodes)
+    number, count = _component(plan, service), len(service.nodes)
+    part = plan.components[number]
     where = (f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1")
-    flags = ("--overlap", *step_flags(plan, where))
-    return (*flags, f"--relative={service.nodes[0]}") if service.nodes[0] else flags
+    flags = ("--overlap", *step_flags(plan.only(part), where))
+    if len(plan.components) > 1:
+        flags = (f"--het-group={number}", *flags)
+    first = service.nodes[0] - part.first
+    return (*flags, f"--relative={first}") if first else flags

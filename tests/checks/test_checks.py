@@ -117,7 +117,7 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     (
         "service.components",
         "services[0].container",
-        {"services": [service(container={"image": "x"})], "groups": GROUPS},
+        {"services": [service(on="all", container={"image": "x"})], "groups": GROUPS},
         {},
     ),
     (

@@ -250,14 +250,6 @@ def test_dos_line_ends_and_odd_options_are_told(project: Project) -> None:
     assert said(notes, "listed", "`--nice=low`")
 
 
-def test_components_of_a_heterogeneous_job_are_not_mixed(project: Project) -> None:
-    script = HEAD + "#SBATCH --nodes=2\n#SBATCH hetjob\n#SBATCH --nodes=1 --partition=cpu\npython3 -m train\n"
-    spec, site, notes, _ = imported(project, script)
-    assert spec["resources"]["nodes"] == 2
-    assert site.get("slurm", {}).get("partition") != "cpu"
-    assert said(notes, "listed", "write both kinds as `groups`")
-
-
 def test_neither_file_is_written_where_one_is_there(project: Project) -> None:
     project.write("job.sbatch", APPTAINER)
     project.write("my-run-site.yaml", "mine")

@@ -172,11 +172,18 @@ def test_lock_of_a_run_with_groups_plans_the_same() -> None:
     assert again.ready_plan.groups == found.ready_plan.groups
 
 
-def test_a_service_with_its_own_container_stays_within_one_job() -> None:
-    """Its step counts nodes of one allocation."""
-    service = {"name": "judge", "command": ["serve"], "on": "rollout", "container": {"image": "x"}}
+def test_a_service_with_its_own_container_stays_within_one_component() -> None:
+    """It is a step of its own, whose nodes one component has."""
+    judge = {"name": "judge", "command": ["serve"], "container": {"image": "x"}}
     site = {**SITE, "container": {"runtime": "pyxis"}}
-    apart = resolved(TRAINER, {**ROLLOUT, "slurm": {"partition": "cpu"}}, services=[service], site=site)
-    assert "service.components" in [finding.rule for finding in errors(apart)]
-    together = resolved(TRAINER, ROLLOUT, services=[service], site=site)
-    assert "service.components" not in [finding.rule for finding in errors(together)]
+    groups = (TRAINER, {**ROLLOUT, "slurm": {"partition": "cpu"}})
+
+    def refused(*these: dict[str, Any], **where: Any) -> bool:
+        found = resolved(*these, services=[{**judge, **where}], site=site)
+        return "service.components" in [finding.rule for finding in errors(found)]
+
+    assert refused(*groups, on="all") and refused(*groups, nodes=4)
+    assert not any(refused(*groups, **where) for where in ({"on": "rollout"}, {"nodes": 2}, {}))
+    assert not refused(TRAINER, ROLLOUT, on="all")
+    apart = resolved(*groups, services=[{**judge, "nodes": 2}], site=site).ready_plan
+    assert [apart.component_of(nodes) for nodes in ((0, 1), (3, 4), (1, 2))] == [0, 1, None]

@@ -269,6 +269,52 @@ def test_lost_nodes_that_no_others_replace_are_not_excluded(
     assert b"start the job without n2,n4\njobspec: the next attempt may get n2,n4 again" in done.stderr
 
 
+APART = """\
+groups:
+- {name: trainer, nodes: 1, gpus_per_node: 0}
+- {name: envs, nodes: 2, gpus_per_node: 0, slurm: {partition: cpu}}
+"""
+OF_COMPONENTS = """case "$1 $2" in
+"show job") printf '%s\\n' "JobId=77 HetJobId=77 HetJobOffset=0 HetJobIdSet=77-78 ExcNodeList=n8 N=n1" \\
+  "JobId=78 HetJobId=77 HetJobOffset=1 HetJobIdSet=77-78 ExcNodeList=(null) NodeList=n[2-3]" ;;
+"show hostnames") tr , '\\n' <<<"$3" ;;
+esac
+"""
+SINFO = "printf '%s\\n' {}"
+
+
+@pytest.mark.parametrize(
+    ("usable", "refuses", "updates", "told"),
+    [
+        ("'n1 idle' 'n3 mix' 'n5 alloc' 'n2 mix'", "", [b"n8,n2,n4", b"n2,n4"], b""),
+        ("'n1 idle' 'n3 mix' 'n5 down*' 'n2 mix'", "", [], b"fewer nodes than the 3 of all groups"),
+        ("", "", [b"n8,n2,n4", b"n2,n4"], b""),  # sinfo does not answer: nobody knows better than sbatch
+        ("'n1 idle'", "*--exclude=n8\\ :\\ --exclude=n2,n4\\ *", [], b"not start group envs without n2,n4"),
+    ],
+)
+def test_each_component_keeps_its_own_excluded_nodes(
+    usable: str, refuses: str, updates: list[bytes], told: bytes, run_dir: Callable[..., Path], stage: Stage
+) -> None:
+    stage.program("srun", then=LOSES)
+    stage.program("scontrol", then=OF_COMPONENTS)
+    stage.program("sbatch", then=f'case "$*" in {refuses or "-"}) exit 1 ;; esac')
+    stage.program("sinfo", then=SINFO.format(usable) if usable else "exit 1")
+    folder = run_dir(BARE + APART + f"launch: {AGAIN}\n")
+    lists = {f"SLURM_JOB_NODELIST_HET_GROUP_{part}": f"n{part}" for part in (0, 1)}
+    done = stage.bash(folder / "job.sbatch", env={"SLURM_JOB_ID": "77", **lists})
+    assert done.returncode == 1, done.stderr
+    asked = [call.argv[1:] for call in stage.calls() if call.argv[0].endswith(b"scontrol")]
+    assert [call for call in asked if call[0] == b"update"] == [
+        (b"update", b"JobId=77+%d" % part, b"ExcNodeList=" + nodes) for part, nodes in enumerate(updates)
+    ]
+    tried = [call.argv[1:-1] for call in stage.calls() if call.argv[0].endswith(b"sbatch")]
+    assert tried == [
+        (b"--test-only", b"--exclude=n8,n2,n4", b":", b"--exclude="),
+        (b"--test-only", b"--exclude=n8", b":", b"--exclude=n2,n4"),
+    ]
+    assert told in done.stderr
+
+
 def test_a_job_restarted_too_often_stops_at_once(run_dir: Callable[..., Path], stage: Stage) -> None:
     stage.program("srun")
     folder = run_dir(BARE + "launch: {mode: ray, requeue: {max_attempts: 2}}\n")

@@ -23,7 +23,7 @@ Preemption = Literal["none", "partition"]
 class Options:
     """What a test cluster is like. `gpus` per node are clones of /dev/null: they can only be counted.
 
-    `gpu_types` are given to the nodes by turns.
+    `gpu_types` are given to the nodes by turns; an empty one is none.
     """
 
     nodes: int = 4
@@ -175,8 +175,9 @@ def gres_conf(lab: Path, options: Options) -> str:
 
 def _type(options: Options, node: str, behind: str, before: str = "") -> str:
     """The type of a node's GPUs between two texts; empty where they have none."""
-    types = options.gpu_types
-    return f"{before}{types[(int(node[1:]) - 1) % len(types)]}{behind}" if types else ""
+    types = options.gpu_types or ("",)
+    kind = types[(int(node[1:]) - 1) % len(types)]
+    return f"{before}{kind}{behind}" if kind else ""
 
 
 def oci_conf(lab: Path) -> str:

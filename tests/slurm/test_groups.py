@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -209,3 +210,112 @@ def test_dry_run_asks_slurm_about_all_components(lab: Lab, tmp_shared: Path) -> 
         "group rollout",
     ]
     assert told["forecast"]["start"] > 0
+
+
+IMPORTED = """\
+#!/bin/bash
+#SBATCH --job-name=taken-over --time=10 --partition=main --nodes=1 --cpus-per-task=2
+#SBATCH hetjob
+#SBATCH --partition=low --nodes=2 --cpus-per-task=3 --mem=3G
+SERVERS=($(scontrol show hostnames $SLURM_JOB_NODELIST_HET_GROUP_1))
+srun --het-group=1 python3 FOLDER/env_server.py --port 8123 &
+srun --het-group=0 python3 FOLDER/ask.py "http://${SERVERS[0]}:8123" ${#SERVERS[@]}
+"""
+SERVES = """\
+import http.server, socket, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(("envs on " + socket.gethostname()).encode())
+http.server.HTTPServer(("", int(sys.argv[2])), Handler).serve_forever()
+"""
+ASKS = """\
+import os, sys, urllib.request
+print(os.environ["JOBSPEC_GROUP"], "of", sys.argv[2], urllib.request.urlopen(sys.argv[1]).read().decode())
+"""
+
+
+def test_imported_script_runs_as_it_is(lab: Lab, tmp_shared: Path) -> None:
+    script = tmp_shared / "job.sbatch"
+    for file, text in (
+        (script, IMPORTED),
+        (tmp_shared / "env_server.py", SERVES),
+        (tmp_shared / "ask.py", ASKS),
+    ):
+        file.write_text(text.replace("FOLDER", str(tmp_shared)))
+    made = tmp_shared / "taken-over.yaml"
+    done = lab.jobspec("init", "--from-sbatch", script, "--cluster", "lab", "--out", made)
+    assert done.returncode == 0, done.stdout + done.stderr
+    dry = lab.jobspec("submit", made, "--dry-run", "--json")
+    assert dry.returncode == 0 and json.loads(dry.stdout)["forecast"]["start"] > 0, dry.stdout + dry.stderr
+    assert "main of 2 envs on n" in passed(lab, made)
+    _, report = lab.report("last")
+    assert report["deliverables"]["Service env-server"]["status"] == "Pass"
+    rows = lab.slurm("sacct", "-nXP", "-j", lab.status("last")["job_id"], "-o", "Partition,NNodes").split()
+    assert rows == ["main|1", "low|2"]
+
+
+BREAKS = """\
+import os, socket, sys, time
+if os.environ["JOBSPEC_ATTEMPT"] == "1":
+    if socket.gethostname() == "n3":
+        time.sleep(1)
+        sys.exit("RuntimeError: CUDA error: uncorrectable ECC error encountered")
+    time.sleep(300)
+"""
+# `ENVS` get n3: the third component asks for n2, and Slurm excludes that from the other two.
+FIRST = {"name": "trainer", "nodes": 1}
+ENVS = {"name": "envs", "slurm": {"partition": "low"}}
+THIRD = {"name": "judge", "nodes": 1, "slurm": {"partition": "low", "nodelist": "n2"}}
+
+
+@pytest.fixture
+def listed(lab: Lab) -> Iterator[Lab]:
+    yield lab
+    lab.jobspec("nodes", "remove", "n[1-4]")
+
+
+def breaking(lab: Lab, folder: Path, name: str, groups: list[dict[str, Any]]) -> tuple[str, Path]:
+    (folder / "breaks.py").write_text(BREAKS)
+    argv = [str(lab.python), str(folder / "breaks.py")]
+    launched = lab.submit(spec(lab, name, argv, groups, launch={"requeue": {"max_attempts": 2}}))
+    return launched["job_id"], Path(launched["run_dir"])
+
+
+def nodes_of(lab: Lab, run_dir: Path, attempt: int) -> list[str]:
+    return [row["name"] for row in lab.results(str(run_dir), attempt)["nodes"]]
+
+
+def test_broken_node_of_the_second_component_is_left_out_of_that_one(listed: Lab, tmp_shared: Path) -> None:
+    job, run_dir = breaking(listed, tmp_shared, "breaks", [FIRST, {**ENVS, "nodes": 1}, THIRD])
+    assert listed.await_end(job) == ("COMPLETED", "0:0"), log_of(run_dir)
+    assert nodes_of(listed, run_dir, 1) == ["n1", "n3", "n2"]
+    again = nodes_of(listed, run_dir, 2)
+    assert again[2] == "n2" and {*again[:2]} == {"n1", "n4"}
+    kept = listed.slurm("scontrol", "show", "job", "-o", job)
+    assert re.findall(r"ExcNodeList=(\S+)", kept) == ["n2,n3", "n2,n3", "n3"]
+
+
+@pytest.mark.parametrize(
+    ("groups", "why"),
+    [
+        (
+            [FIRST, {**ENVS, "nodes": 1, "slurm": {"partition": "low", "nodelist": "n3"}}],
+            "Slurm would not start group envs without n3",
+        ),
+        ([FIRST, {**ENVS, "nodes": 2}, THIRD], "without n3 there are fewer nodes than the 4 of all groups"),
+    ],
+)  # fmt: skip
+def test_component_that_cannot_do_without_a_node_is_told(
+    listed: Lab, tmp_shared: Path, groups: list[dict[str, Any]], why: str
+) -> None:
+    """Slurm's forecast takes each component by itself: it would let the second of these wait for ever."""
+    job, run_dir = breaking(listed, tmp_shared, f"stuck-{len(groups)}", groups)
+    assert listed.await_end(job) == ("FAILED", "1:0"), log_of(run_dir)
+    assert f"jobspec: {why}\n" in log_of(run_dir)
+    assert "jobspec: another attempt might get n3 again: not requeued" in log_of(run_dir)
+
+
+def log_of(run_dir: Path) -> str:
+    return "\n".join(path.read_text() for path in run_dir.glob("job-*.log"))

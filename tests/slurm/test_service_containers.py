@@ -52,6 +52,20 @@ def judge_image(lab: Lab, folder: Path) -> Path:
     return root
 
 
+def image_of(lab: Lab, runtime: str, folder: Path) -> Path:
+    """The judge's image as the runtime has images."""
+    image = judge_image(lab, folder)
+    if runtime == "oci":  # a bundle brings its own mounts
+        folders = [*lab.mounts, (Path("/tmp"), False), (Path("/sys"), False)]
+        return rootfs.make_bundle(folder / "judge-bundle", image, folders)
+    if runtime == "pyxis":
+        file = folder / "judge.sqsh"
+        argv = ["mksquashfs", image, file, "-all-root", "-noappend", "-comp", "zstd"]
+        subprocess.run([*argv, "-Xcompression-level", "1"], check=True, capture_output=True)
+        return file
+    return image
+
+
 def spec(
     lab: Lab, folder: Path, name: str, image: Path, path: str, runtime: str = RUNTIME, **more: Any
 ) -> Path:
@@ -106,15 +120,7 @@ def test_other_runtimes_start_the_reward_server_too(
     lab: Lab, need_runtime: Any, tmp_shared: Path, runtime: str
 ) -> None:
     need_runtime(runtime)
-    image = judge_image(lab, tmp_shared)
-    if runtime == "oci":  # a bundle brings its own mounts
-        folders = [*lab.mounts, (Path("/tmp"), False), (Path("/sys"), False)]
-        image = rootfs.make_bundle(tmp_shared / "judge-bundle", image, folders)
-    if runtime == "pyxis":
-        file = tmp_shared / "judge.sqsh"
-        argv = ["mksquashfs", image, file, "-all-root", "-noappend", "-comp", "zstd"]
-        subprocess.run([*argv, "-Xcompression-level", "1"], check=True, capture_output=True)
-        image = file
+    image = image_of(lab, runtime, tmp_shared)
     made = spec(lab, tmp_shared, f"own-image-{runtime}", image, "/", runtime=runtime)
     done = lab.jobspec("run", made, cluster=f"lab-{runtime}")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -171,4 +177,39 @@ def test_cancelled_run_leaves_no_service(lab: Lab, tmp_shared: Path, image: Path
     assert [(row["name"], row["node"], row["state"]) for row in results["services"]] == [
         ("judge", "n2", "stopped")
     ]
+    nothing_is_left(lab, tmp_shared)
+
+
+@pytest.mark.parametrize("runtime", [RUNTIME, "pyxis"])
+def test_component_of_its_own_has_the_reward_server(
+    lab: Lab, need_runtime: Any, tmp_shared: Path, runtime: str
+) -> None:
+    """On the second node of the second component: the step counts that one's nodes alone."""
+    need_runtime(runtime)
+    groups = [
+        {"name": "trainer", "nodes": 1, "slurm": {"nodelist": "n4"}},
+        {
+            "name": "judges",
+            "nodes": 2,
+            "cpus_per_node": 3,
+            "slurm": {"partition": "low", "nodelist": "n[1-2]"},
+        },
+    ]
+    image = image_of(lab, runtime, tmp_shared)
+    made = spec(
+        lab,
+        tmp_shared,
+        f"apart-{runtime}",
+        image,
+        "/",
+        runtime=runtime,
+        groups=groups,
+        resources={"nodes": 3},
+    )
+    done = lab.jobspec("run", made, cluster=f"lab-{runtime}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = logs(lab, "command-*.log")
+    assert set(said) == {"n1", "n2", "n4"}
+    for text in said.values():
+        assert text.splitlines()[0].endswith(": n2 in the judge's image sees GPUs ")
     nothing_is_left(lab, tmp_shared)

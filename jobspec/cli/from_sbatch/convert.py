@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jobspec.cli.from_sbatch.bash import CLOSE, OPEN, comma_split, is_keyword
+from jobspec.cli.from_sbatch.bash import OPEN, comma_split, is_keyword
+from jobspec.cli.from_sbatch.components import (
+    Component,
+    add_groups,
+    apply_components,
+    components,
+    take_sizes,
+    variables,
+    with_host_names,
+)
+from jobspec.cli.from_sbatch.container import add_container, own_home
 from jobspec.cli.from_sbatch.dangers import look_for
-from jobspec.cli.from_sbatch.driver import MARKED, SHELL_NAME, add_command
+from jobspec.cli.from_sbatch.driver import add_command
 from jobspec.cli.from_sbatch.notes import Note, Notes, is_secret, plain_secrets
-from jobspec.cli.from_sbatch.options import Draft, apply, directives, further_component, put, read_options
-from jobspec.cli.from_sbatch.steps import CONTAINERS, Script, Step, runtime_env
+from jobspec.cli.from_sbatch.options import Draft, apply, put, read_options
+from jobspec.cli.from_sbatch.servers import add_services, arms, is_server
+from jobspec.cli.from_sbatch.steps import Script, Step, runtime_env
 from jobspec.finding import fail
 from jobspec.spec.interpolate import escape
 
@@ -33,6 +45,8 @@ _OF_THE_JOB = re.compile(
     r"CUDA_VISIBLE_DEVICES)\Z", re.I
 )  # fmt: skip
 _OF_THE_SITE = re.compile(r"(NCCL|GLOO|UCX|FI|NVSHMEM)_\w+\Z")
+REPLACED = ("sleep", "scontrol", "hostname", "wait", "getent", "mapfile", "tee")
+UNTOLD = ("echo", "set", "shift", "break", "true", "exit", "local")
 _CONTAINER = re.compile(r"(APPTAINER|SINGULARITY)ENV_(\w+)\Z")
 
 
@@ -60,22 +74,27 @@ def _converted(text: str, name: str) -> Imported:
     notes = Notes(script=text)
     if dos:
         notes.add("danger", "the script has DOS line ends, with which `sbatch` refuses it")
-    script = Script()
-    script.values.known |= _sizes(text)
+    parts, script = components(text), Script()
+    uneven = len(parts) > 1
+    script.values.known |= _sizes(parts)
+    if uneven:
+        text = with_host_names(text, parts)
     script.walk(text)
     for variable, line in script.assigned.items():
         if is_secret(variable, script.values.known.get(variable, "")):
             notes.secret(variable, script.values.known[variable], line)
     for variable, value in plain_secrets(text):
         notes.secret(variable, value, 0)
-    options, step = _options(text, script), _driver(script, name)
+    options, step = _options(parts, script, notes), _driver(script, name, uneven)
     spec: Draft = {"version": 1, "name": "imported", "framework": "command"}
     site: Draft = {"version": 1, "name": "", "scheduler": "slurm"}
     apply(options, spec, site, notes)
-    if "time" not in {option.name for option, _ in options}:
+    driver = min((n for n in step.components if n < len(parts)), default=0)
+    if uneven:
+        apply_components(parts, spec, site, notes)
+        take_sizes(parts[driver], spec)
+    if "time" not in spec.get("resources", {}):
         notes.add("told", "there is no time limit: give `resources.time`")
-    if (further := further_component(text)) is not None:
-        notes.add("listed", "`#SBATCH hetjob`: the nodes behind it; write both kinds as `groups`", further)
     if not options:
         notes.add("told", "the script has no directives: nodes, GPUs and time are to be given")
     uses_ray = any(one.is_ray_start for one in script.steps) or bool(step.submitted) or "ray.sub" in text
@@ -84,11 +103,20 @@ def _converted(text: str, name: str) -> Imported:
     put(spec, "launch/mode", "ray" if uses_ray else "srun")
     _step_sizes(step, spec, notes)
     _ray_sub(script, spec, notes)
-    _container(step, spec, site, notes)
+    add_container(step, spec, site, notes)
     _environment(script, step, spec, site, notes)
-    add_command(step, script, spec, notes)
-    _rest(script, step, site, notes)
+    placed = add_services(script, step, parts, spec, notes) if uneven else []
+    beside = arms(script, step, placed, parts, notes) if uneven and not uses_ray else ()
+    add_command(step, script, spec, notes, beside)
+    placed += [one for _, one in beside]
     look_for(text, script, step, spec, notes)
+    if uneven:
+        add_groups(parts, driver, spec, site, notes)
+    _rest(script, step, placed, site, spec, notes)
+    return _finished(spec, site, notes)
+
+
+def _finished(spec: Draft, site: Draft, notes: Notes) -> Imported:
     ordered = {**{key: spec[key] for key in ("version", "name", "framework")}, **_shorn(spec)}
     put(site, "paths/runs", "${home}/runs")
     notes.add("told", "`paths.runs` of the profile is a guess: name a folder that all nodes share")
@@ -97,24 +125,27 @@ def _converted(text: str, name: str) -> Imported:
     return Imported(_clean(ordered, notes), {**profile, "paths": site["paths"]}, tuple(_said(notes)))
 
 
-def _options(text: str, script: Script) -> list[Any]:
-    """The directives, and the options of a call of `sbatch` in the script."""
-    found = directives(text)
+def _options(parts: Sequence[Component], script: Script, notes: Notes) -> list[Any]:
+    """The directives of the first component, and the options of a call of `sbatch` in the script."""
+    found = [*parts[0].options]
     for step in script.steps:
         if step.program == "sbatch":
             found += [(option, step.line) for option in read_options(list(step.words[1:]))[0]]
+            if ":" in step.words:
+                further = " ".join(step.words[step.words.index(":") :])
+                what = f"`sbatch … {further}`: further components; write each as one of `groups`"
+                notes.add("listed", what, step.line)
     return found
 
 
-def _sizes(text: str) -> dict[str, str]:
+def _sizes(parts: Sequence[Component]) -> dict[str, str]:
     """What Slurm will set to the sizes that the directives ask for."""
-    draft: Draft = {}
-    apply(directives(text), draft, {}, Notes())
-    asked = draft.get("resources", {})
+    asked = parts[0].draft[0].get("resources", {})
     nodes, gpus, cpus = (asked.get(key) for key in ("nodes", "gpus_per_node", "cpus_per_node"))
     names = {"SLURM_NNODES": nodes, "SLURM_JOB_NUM_NODES": nodes, "SLURM_GPUS_PER_NODE": gpus,
              "SLURM_GPUS_ON_NODE": gpus, "SLURM_CPUS_PER_TASK": cpus}  # fmt: skip
-    return {name: str(value) for name, value in names.items() if value}
+    known = {name: str(value) for name, value in names.items() if value}
+    return known | (variables(parts) if len(parts) > 1 else {})
 
 
 def _attempts(text: str, script: Script, spec: Draft, notes: Notes) -> None:
@@ -128,7 +159,7 @@ def _attempts(text: str, script: Script, spec: Draft, notes: Notes) -> None:
     notes.add("replaced", "`scontrol requeue`: `launch.requeue` does it")
 
 
-def _driver(script: Script, name: str) -> Step:
+def _driver(script: Script, name: str, uneven: bool) -> Step:
     calls = [step for step in script.steps if step.program == "sbatch"]
     env = dict(calls[-1].env) if calls else {}
     if command := env.get("COMMAND"):  # NeMo-RL's ray.sub takes its command in a variable
@@ -151,7 +182,18 @@ def _driver(script: Script, name: str) -> Step:
             "write the spec by `jobspec init`",
             file=name,
         )
-    return (inside or drivers)[-1]
+    return _of_components(inside or drivers) if uneven else (inside or drivers)[-1]
+
+
+def _of_components(drivers: list[Step]) -> Step:
+    """The driver of a heterogeneous job: none in the background where there are others, and no server.
+
+    Of programs that start together it is that of the first component, where the script runs.
+    """
+    programs = [step for step in drivers if not is_server(step)] or drivers
+    found = [step for step in programs if step.end != "&"] or programs
+    together = [step for step in found if step.line == found[-1].line or found[-1].end == "&"]
+    return min(together, key=lambda step: step.components or (0,))
 
 
 def _ray_sub(script: Script, spec: Draft, notes: Notes) -> None:
@@ -180,88 +222,6 @@ def _step_sizes(step: Step, spec: Draft, notes: Notes) -> None:
         notes.add("danger", what, step.line)
 
 
-def _container(step: Step, spec: Draft, site: Draft, notes: Notes) -> None:
-    of = {option.name: option.value for option in step.srun}
-    if not step.image:
-        put(site, "container/runtime", "none")
-    else:
-        pyxis = "container-image" in of or (
-            not step.flags
-            and not any(c in step.image for c in CONTAINERS)
-            and not step.image.endswith(".sif")
-        )
-        put(site, "container/runtime", "pyxis" if pyxis else "apptainer")
-        image = step.image.removeprefix("docker://") if pyxis else step.image
-        if image != step.image:
-            notes.add("told", "Pyxis takes the image without `docker://`", step.line)
-        put(spec, "container/image", image)
-    if "mpi" in of:
-        put(site, "slurm/mpi", of["mpi"])
-    if "no-container-mount-home" in of:
-        put(site, "container/mount_home", False)
-    if "container-remap-root" in of:
-        put(site, "container/remap_root", True)
-    if folder := step.workdir or of.get("chdir", step.folder if not step.image else ""):
-        if folder.startswith("/"):
-            put(spec, "container/workdir", folder)
-        else:
-            notes.add("told", f"the command began in `{folder}`, which only the job knows", step.line)
-    mounts = [_mount(mount, step, notes) for mount in step.mounts if mount]
-    if kept := [mount for mount in mounts if mount]:
-        put(spec, "container/mounts", kept)
-    for option in step.srun:
-        if option.name == "container-name":
-            notes.add(
-                "danger",
-                "`--container-name` survives a requeue: the next attempt meets the old folder",
-                step.line,
-            )
-    keys = (
-        "container-image",
-        "container-mounts",
-        "container-workdir",
-        "container-remap-root",
-        "no-container-mount-home",
-    )
-    if others := [str(option) for option in step.srun if option.name not in keys]:
-        notes.add("replaced", f"`srun {' '.join(others)}`", step.line)
-    for flag in step.flags:
-        notes.add("replaced" if flag == "--nv" else "listed", f"container option `{flag}`", step.line)
-    if {"--cleanenv", "--containall", "-e"} & set(step.flags):
-        notes.add(
-            "told",
-            "the container began without the script's exports; the spec passes them, as was meant",
-            step.line,
-        )
-
-
-def _mount(text: str, step: Step, notes: Notes) -> Draft | None:
-    source, target, mode = (*_unmarked_split(text), "", "")[:3]
-    source = _own(source)
-    if OPEN in source or OPEN in target or not source.startswith(("/", "${env:")):
-        notes.add(
-            "told", f"mount `{text}`: only the job knows its source; add it to `container.mounts`", step.line
-        )
-        return None
-    mount: Draft = {"source": source, "target": target or source}
-    if mode in ("ro", "r"):
-        mount["read_only"] = True
-    elif mode not in ("", "rw"):
-        notes.add("listed", f"option `{mode}` of mount `{text}`", step.line)
-    return mount
-
-
-def _unmarked_split(text: str) -> list[str]:
-    return re.split(f":(?![^{OPEN}]*{CLOSE})", text)
-
-
-def _own(text: str) -> str:
-    """`$HOME` is the same where one submits."""
-    return MARKED.sub(
-        lambda m: f"${{env:{n[1]}}}" if (n := SHELL_NAME.match(m[1])) and n[1] == "HOME" else m[0], text
-    )
-
-
 def _environment(script: Script, step: Step, spec: Draft, site: Draft, notes: Notes) -> None:
     given = [(name, script.values.known.get(name), line) for name, line in script.exported.items()]
     given += [(name, value, step.line) for name, value in step.env]
@@ -283,7 +243,7 @@ def _variable(name: str, value: str | None, line: int, spec: Draft, site: Draft,
 
     of_container = _CONTAINER.match(name)
     name = of_container[2] if of_container else name
-    value = None if value is None else _own(value)
+    value = None if value is None else own_home(value)
     if value is not None and is_secret(name, value):
         spec.setdefault("secrets", []).append(notes.secret(name, value, line))
     elif SECRET_NAME.search(name) or notes.has_secret(value or ""):
@@ -318,7 +278,7 @@ def _host(folder: str, spec: Draft) -> str:
     return folder
 
 
-def _rest(script: Script, driver: Step, site: Draft, notes: Notes) -> None:
+def _rest(script: Script, driver: Step, placed: list[Step], site: Draft, spec: Draft, notes: Notes) -> None:
     setup = [text for text, _ in script.setup if not text.startswith("ulimit")]
     if setup:
         put(site, "hooks/setup", setup)
@@ -328,37 +288,21 @@ def _rest(script: Script, driver: Step, site: Draft, notes: Notes) -> None:
             notes.add("listed", f"`{text}`", line)
     for text, line in script.sourced:
         notes.add("listed", f"`source {text}`: not read; name its secrets in `secrets`", line)
+    replaced = (*REPLACED, *(("curl", "wget", "nc", "kill", "trap") if spec.get("services") else ()))
     for step in script.steps:
-        if (step.line == driver.line and step.is_driver) or not step.words or step.program == "sbatch":
+        known = step is driver or any(step is one for one in placed)
+        same_line = step.line == driver.line and step.is_driver and not placed
+        if known or same_line or not step.words or step.program == "sbatch":
             continue
         beside = step.end == "&" and not step.is_ray_start and step.inside
         size = len(step.words) if beside else 4
         shown = " ".join(step.words[:size]) + (" …" if len(step.words) > size else "")
-        if beside:
-            notes.add(
-                "danger",
-                "a server beside the driver is started by nobody now: start it in `train.command`",
-                step.line,
-            )
-        if step.is_ray_start or step.program in (
-            "sleep",
-            "scontrol",
-            "hostname",
-            "wait",
-            "getent",
-            "mapfile",
-            "tee",
-        ):
+        if beside and not (spec.get("groups") and is_server(step)):
+            what = f"`{' '.join(step.words[:3])}` beside the driver is started by nobody now"
+            notes.add("danger", f"{what}: make it one of `services`", step.line)
+        if step.is_ray_start or step.program in replaced:
             notes.add("replaced", f"`{shown}`", step.line)
-        elif step.program not in (
-            "echo",
-            "set",
-            "shift",
-            "break",
-            "true",
-            "exit",
-            "local",
-        ) and not is_keyword(step.program):
+        elif step.program not in UNTOLD and not is_keyword(step.program):
             notes.add("listed", f"`{shown}`", step.line)
 
 
@@ -370,9 +314,11 @@ def _shorn(draft: Draft) -> Draft:
         "scheduler",
         "resources",
         "slurm",
+        "groups",
         "launch",
         "container",
         "train",
+        "services",
     )
     return {key: draft[key] for key in (*order, *(k for k in draft if k not in order)) if key in draft}
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
+from dataclasses import replace
 
 from jobspec.cli.from_sbatch.bash import CLOSE, OPEN
 from jobspec.cli.from_sbatch.notes import Notes, is_secret, is_secret_option
@@ -17,11 +19,32 @@ KNOWN = (
     ("slime", "slime", False), ("areal", "AReaL", False),
 )  # fmt: skip
 MARKED = re.compile(f"{OPEN}([^{CLOSE}]*){CLOSE}")
+OF_GROUPS = re.compile(r"\$\{?JOBSPEC_GROUP_")
 SHELL_NAME = re.compile(r"\$\{?(\w+)\}?\Z")
 
 
-def add_command(step: Step, script: Script, spec: Draft, notes: Notes) -> None:
-    """Put the driver's words into the draft, and say what only the batch script knew."""
+def add_command(
+    step: Step, script: Script, spec: Draft, notes: Notes, arms: Sequence[tuple[str, Step]] = ()
+) -> None:
+    """Put the driver's words into the draft, and say what only the batch script knew.
+
+    `arms`: groups and what runs on their nodes, where that is not the driver's command everywhere.
+    """
+    words = _points(own_words(step, spec, notes), script, spec, notes)
+    later = tell_later(words, step, script, notes, "train.command")
+    if arms:
+        put(spec, "train/command", [_case(words, step, script, spec, notes, arms)])
+        put(spec, "train/shell", True)
+    elif later:
+        put(spec, "train/command", [shell_text(words)])
+        put(spec, "train/shell", True)
+    else:
+        put(spec, "train/command", words)
+    _tell_framework(words, step, notes)
+
+
+def own_words(step: Step, spec: Draft, notes: Notes) -> list[str]:
+    """A step's words without secrets and without arguments of the script."""
     words, before = [], ""
     for word in step.words:
         if own := re.fullmatch(rf"{OPEN}(\$\{{?[0-9*@]\}}?){CLOSE}", word):
@@ -36,24 +59,52 @@ def add_command(step: Step, script: Script, spec: Draft, notes: Notes) -> None:
     read = {name for word in words for name in notes.secrets.values() if f"{OPEN}${name}{CLOSE}" in word}
     if read:
         spec["secrets"] = sorted({*spec.get("secrets", ()), *read})
-    words = _points(words, script, spec, notes)
+    return words
+
+
+def with_env(step: Step, spec: Draft, notes: Notes) -> list[str]:
+    """A step's words behind the variables that it alone has."""
+    given = [f"{name}={value}" for name, value in step.env]
+    before = ("env", *given) if given else ()
+    return own_words(replace(step, words=(*before, *step.words)), spec, notes)
+
+
+def shell_text(words: list[str]) -> str:
+    """The command for bash. A reference that the run does not have ends it: else it is the empty text."""
+    return "set -u\n" + " ".join(_quoted(word) for word in words)
+
+
+def _case(
+    words: list[str], step: Step, script: Script, spec: Draft, notes: Notes, arms: Sequence[tuple[str, Step]]
+) -> str:
+    """One text that runs on all nodes, and on each what its group is for."""
+    lines = []
+    for groups, one in arms:
+        if one is not step:
+            words_of = with_env(one, spec, notes)
+            tell_later(words_of, one, script, notes, "train.command")
+        else:
+            words_of = words
+        lines.append(f"{groups}) exec {' '.join(_quoted(word) for word in words_of)} ;;\n")
+    return 'set -u\ncase "$JOBSPEC_GROUP" in\n' + "".join(lines) + "esac"
+
+
+def tell_later(words: list[str], step: Step, script: Script, notes: Notes, key: str) -> list[str]:
+    """The references of a command that are filled in when the run starts, and what has to be checked."""
     later = [m for word in words for m in MARKED.findall(word)]
-    if later:
-        # A reference that the run does not have ends it; bash alone would take the empty text.
-        put(spec, "train/command", ["set -u\n" + " ".join(_quoted(word) for word in words)])
-        put(spec, "train/shell", True)
-    else:
-        put(spec, "train/command", words)
     for reference in dict.fromkeys(later):
         variable = SHELL_NAME.match(reference)
+        if OF_GROUPS.match(reference):
+            continue
         if variable is None or (variable[1] in script.assigned and variable[1] not in script.values.arrays):
-            notes.add(
-                "told",
-                f"`{reference}` in the command: the batch script set it; check it in `train.command`",
-                step.line,
-            )
+            what = f"`{reference}` in the command: the batch script set it; check it in `{key}`"
+            notes.add("told", what, step.line)
         elif variable[1] not in (*notes.secrets.values(), *script.values.arrays):
             notes.add("told", f"`{reference}` in the command is filled in when the run starts", step.line)
+    return later
+
+
+def _tell_framework(words: list[str], step: Step, notes: Notes) -> None:
     whole = " ".join(words)
     found = next(
         (

@@ -71,23 +71,18 @@ def read_options(words: list[str]) -> tuple[list[Option], list[str]]:
 HETJOB = re.compile(r"#SBATCH\s+(het|pack)job\b")
 
 
-def further_component(text: str) -> int | None:
-    """The line at which the second component of a heterogeneous job begins."""
-    return next((number for number, line in enumerate(text.splitlines(), 1) if HETJOB.match(line)), None)
-
-
-def directives(text: str) -> list[tuple[Option, int]]:
-    """The `#SBATCH` lines in front of the first command, as Slurm reads them, of the first component."""
-    found: list[tuple[Option, int]] = []
+def directives(text: str) -> list[list[tuple[Option, int]]]:
+    """The `#SBATCH` lines in front of the first command, as Slurm reads them, by the job's components."""
+    found: list[list[tuple[Option, int]]] = [[]]
     for number, line in enumerate(text.splitlines(), 1):
         if HETJOB.match(line):
-            break
-        if line.startswith("#SBATCH"):
+            found.append([])
+        elif line.startswith("#SBATCH"):
             try:
                 words = shlex.split(line[7:], comments=True)
             except ValueError:  # a quote that is not closed
                 words = line[7:].split()
-            found += [(option, number) for option in read_options(words)[0]]
+            found[-1] += [(option, number) for option in read_options(words)[0]]
         elif line.strip() and not line.lstrip().startswith("#"):
             break
     return found

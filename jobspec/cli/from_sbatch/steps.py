@@ -33,6 +33,7 @@ class Step:
     workdir: str = ""
     folder: str = ""  # where the script was
     submitted: str = ""  # its runtime environment, by `ray job submit`
+    components: tuple[int, ...] = (0,)  # of the job, on which it starts
 
     @property
     def program(self) -> str:
@@ -152,16 +153,16 @@ def peeled(step: Step) -> Iterator[Step]:
     words = list(step.words)
     match step.program:
         case "srun":
-            options, rest = read_options(words[1:])
-            of = {option.name: option.value for option in options}
-            yield from peeled(
-                replace(
-                    step, words=tuple(rest), srun=tuple(options), inside=True,
-                    image=of.get("container-image", step.image),
-                    mounts=tuple(comma_split(of.get("container-mounts", ""))) or step.mounts,
-                    workdir=of.get("container-workdir", step.workdir),
-                )
-            )  # fmt: skip
+            for components, options, rest in _programs(words[1:]):
+                of = {option.name: option.value for option in options}
+                yield from peeled(
+                    replace(
+                        step, words=tuple(rest), srun=tuple(options), inside=True, components=components,
+                        image=of.get("container-image", step.image),
+                        mounts=tuple(comma_split(of.get("container-mounts", ""))) or step.mounts,
+                        workdir=of.get("container-workdir", step.workdir),
+                    )
+                )  # fmt: skip
         case "apptainer" | "singularity" if words[1:2] in (["exec"], ["run"]):
             yield from peeled(_apptainer(step, words[2:]))
         case "bash" | "sh" if "-c" in words or any(re.fullmatch(r"-[a-z]*c", word) for word in words[1:3]):
@@ -179,7 +180,7 @@ def peeled(step: Step) -> Iterator[Step]:
                 )
                 image, mounts = one.image or step.image, one.mounts or step.mounts
                 yield replace(one, line=step.line, srun=step.srun, inside=True, image=image, mounts=mounts,
-                              workdir=one.folder or step.workdir, env=env,
+                              components=step.components, workdir=one.folder or step.workdir, env=env,
                               end=step.end if one is inner.steps[-1] else one.end)  # fmt: skip
         case "ray" if words[1:3] == ["job", "submit"] and "--" in words:
             cut = words.index("--")
@@ -198,6 +199,38 @@ def peeled(step: Step) -> Iterator[Step]:
             yield from peeled(replace(step, words=tuple(words[2:])))
         case _:
             yield step
+
+
+def _programs(words: list[str]) -> Iterator[tuple[tuple[int, ...], list[Option], list[str]]]:
+    """What one call of `srun` starts: components, options and command, one after each bare `:`.
+
+    Without a command it is that of the next one. Source: Slurm's page on heterogeneous jobs.
+    """
+    parts: list[list[str]] = [[]]
+    for word in words:
+        if word == ":":
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    read = [read_options(part) for part in parts]
+    for index, (options, rest) in enumerate(read):
+        of = {option.name: option.value for option in options}
+        listed = of.get("het-group", of.get("pack-group", str(index)))
+        yield _numbers(listed), options, rest or next((later for _, later in read[index:] if later), [])
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """`0,2-3` as numbers; none for what is no such list.
+
+    >>> _numbers("0,2-3"), _numbers("x")
+    ((0, 2, 3), ())
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        if not (ends := re.fullmatch(r"(\d{1,3})(?:-(\d{1,3}))?", part)):
+            return ()
+        found += range(int(ends[1]), int(ends[2] or ends[1]) + 1)
+    return tuple(found)
 
 
 def _apptainer(step: Step, words: list[str]) -> Step:
