@@ -24,7 +24,8 @@ _PORT = re.compile(
 )
 # A page that explains the answer is not the server that gave it.
 _REGISTRY = re.compile(
-    r"(?<!check: )(?<!isit )(?<![Ss]ee )(?<!ead )https?://([\w.-]+(?::\d+)?)/|importing docker image: ([\w.-]+\.[\w.-]+(?::\d+)?)[#/]"
+    r"(?<!check: )(?<!isit )(?<![Ss]ee )(?<!ead )https?://([\w.-]+(?::\d+)?)/"
+    r"|importing docker image: ([\w.-]+\.[\w.-]+(?::\d+)?)[#/]"
 )
 _IMAGE_HOST = re.compile(r"/v2/([\w-]+(?:\.[\w-]+)+(?::\d+)?)/")
 _TRIED = re.compile(r"Tried to allocate ([\d.]+ [KMG]iB)")

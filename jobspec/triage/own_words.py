@@ -142,8 +142,8 @@ def place(text: str, above: Traceback) -> str:
 
 
 def advice(fix: str, text: str, above: Traceback) -> str:
-    """The advice with the place; with the statement as well where the advice speaks of it. Frames of libraries
-    below the place may be what is meant."""
+    """The advice with the place; with the statement as well where the advice speaks of it. Below the place
+    frames of libraries may be what is meant."""
     where = place(text, above)
     if above.code and not is_silent(text, above) and "statement at {place}" in fix:
         where = f"{where} (`{_cut(above.code)}`)"
