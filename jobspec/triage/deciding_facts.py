@@ -22,14 +22,17 @@ _PORT = re.compile(
     r"\b[Pp]ort(?: is|'|\")?[:=]? ?`?(\d{2,5})\b(?!\.\d)|in use: (\d{2,5})\b|'[\w.:-]*', (\d{2,5})[,)]"
     r"|(?:(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}|\blocalhost|\]|\*|::|//[\w.-]+):(\d{2,5})(?![\d:]|\.\d)"
 )
+# A page that explains the answer is not the server that gave it.
 _REGISTRY = re.compile(
-    r"https?://([\w.-]+(?::\d+)?)/|importing docker image: ([\w.-]+\.[\w.-]+(?::\d+)?)[#/]"
+    r"(?<!check: )(?<!isit )(?<![Ss]ee )(?<!ead )https?://([\w.-]+(?::\d+)?)/"
+    r"|importing docker image: ([\w.-]+\.[\w.-]+(?::\d+)?)[#/]"
 )
 _IMAGE_HOST = re.compile(r"/v2/([\w-]+(?:\.[\w-]+)+(?::\d+)?)/")
 _TRIED = re.compile(r"Tried to allocate ([\d.]+ [KMG]iB)")
 _FREE = re.compile(r"of which ([\d.]+ [KMG]iB) is free")
 _ALLOWED = re.compile(r"([\d.]+ [KMG]iB) allowed;")  # the process's share, where one is set
-_DIVIDED = re.compile(r"(\d+)\)? (?:must be|is not) (?:evenly )?divisible by")
+# A part of a weight that does not divide by a block of its quantization is one of a size chosen already.
+_DIVIDED = re.compile(r"(\d+)\)? (?:must be|is not) (?:evenly )?divisible by (?!weight quantization)")
 _MOST_GPUS = 64  # of one parallel size
 
 
@@ -51,8 +54,10 @@ def facts_of_line(match: Match) -> tuple[str, ...]:
         return (f"the {server} is {host}",) if host else ()
     divided = _DIVIDED.search(match.text)
     if match.signature == "engine.divide" and divided is not None:
-        sizes = (size for size in range(1, _MOST_GPUS + 1) if int(divided[1]) % size == 0)
-        return (f"sizes that divide {divided[1]}: {', '.join(map(str, sizes))}",)
+        number = int(divided[1])
+        sizes = (size for size in range(1, _MOST_GPUS + 1) if number % size == 0)
+        most = f" up to {_MOST_GPUS}" if number > _MOST_GPUS else ""
+        return (f"sizes{most} that divide {number}: {', '.join(map(str, sizes))}",)
     tried, free = _TRIED.search(match.text), _FREE.search(match.text)
     if match.kind == GPU and tried is not None:
         allowed = _ALLOWED.search(match.text)

@@ -19,8 +19,8 @@ FIRST_TASK = re.compile(r"\btasks? 0: ")  # rank 0 does more than the others: it
 SUSPECT = (
     "start again with `--exclude={node}`, which shows whether it is the node; look there at `nvidia-smi` and"
     " `dmesg` (Xid, segfault), compare its driver with the others', and have it drained. Where another node"
-    " crashes then, it is the set-up: the frames below the line name the library; compare its build with"
-    " torch, glibc and driver"
+    " crashes then, it is mostly the set-up: frames below the line, where there are any, name the library;"
+    " compare its build with torch, glibc and driver"
 )
 MOST_LINES, MOST_NAMES = 200, 8
 _ADDRESS = re.compile(r"[\d.]+|.*:.*")

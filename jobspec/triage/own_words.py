@@ -142,10 +142,13 @@ def place(text: str, above: Traceback) -> str:
 
 
 def advice(fix: str, text: str, above: Traceback) -> str:
-    """The advice with the place; with the statement as well where the advice speaks of it."""
+    """The advice with the place; with the statement as well where the advice speaks of it. Below the place
+    frames of libraries may be what is meant."""
     where = place(text, above)
     if above.code and not is_silent(text, above) and "statement at {place}" in fix:
         where = f"{where} (`{_cut(above.code)}`)"
+    if above.place and not above.innermost:
+        where += " or below" if where != above.place else " (or what it calls)"
     return fix.replace("{place}", where or NO_PLACE)
 
 

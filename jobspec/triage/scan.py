@@ -316,7 +316,7 @@ class _Log:
             time=self._time(view.lines, offset),
             until=self._until(view.lines, offset),
             context=tuple(_show(line.decode("utf-8", "replace")) for line in around if line.strip()),
-            facts=(f"its frame stands at line {self._number(view, above.offset)} of the log",)
+            facts=(masked(f"the frame {above.place} is line {self._number(view, above.offset)} of the log"),)
             if own_words.is_silent(words, above)
             else (),
         )

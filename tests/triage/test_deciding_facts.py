@@ -51,6 +51,7 @@ def test_port_is_read_from_the_line(line: str, port: int | None) -> None:
         ("[ERROR] URL https://reg.example.org/proxy_auth returned error code: 401", "reg.example.org"),
         ("URL https://hub.example.org/v2/other.example.org/x/manifests/1 returned error code: 401",
          "hub.example.org, though the image names other.example.org"),
+        ("401 Unauthorized. For more information check: https://developer.example.org/Status/401", ""),
         ("no image", ""),
     ],
 )  # fmt: skip
@@ -87,6 +88,17 @@ def test_recorded_facts_of_the_node(line: str, facts: dict[str, object], expecte
 def test_sizes_that_divide_the_number_of_heads_are_told() -> None:
     line = "ValueError: Total number of attention heads (14) must be divisible by tensor parallel size (4)."
     assert facts_of_line(match(line)) == ("sizes that divide 14: 1, 2, 7, 14",)
+
+
+def test_sizes_above_those_of_a_machine_are_not_said_to_be_all() -> None:
+    line = "ValueError: hidden_size 96 must be divisible by tensor parallel size (5)."
+    said = "sizes up to 64 that divide 96: 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48"
+    assert facts_of_line(match(line)) == (said,)
+
+
+def test_sizes_are_not_told_of_what_a_chosen_size_left() -> None:
+    line = "ValueError: output_partition_size = 576 is not divisible by weight quantization block_n = 128."
+    assert facts_of_line(match(line)) == ()
 
 
 def test_nothing_recorded_is_nothing_told() -> None:

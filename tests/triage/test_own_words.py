@@ -263,6 +263,13 @@ def test_frame_above_a_library_is_not_told_as_where_it_was_raised() -> None:
     lines = [*lines[:-1], '  File "/v/lib/python3.11/site-packages/torch/a.py", line 3, in run', lines[-1]]
     cause = cause_of(lines)
     assert cause.title.endswith("LookupError: no answer, raised below grpo.py:12 step")
+    assert "look at /x/grpo.py:12 step (or what it calls):" in cause.fix
+
+
+def test_statement_above_a_library_is_not_told_as_the_one_that_failed() -> None:
+    lines = raised("/x/grpo.py", "step", "mean(scores)", "ZeroDivisionError: division by zero")
+    lines = [*lines[:-1], '  File "/v/lib/python3.11/site-packages/torch/a.py", line 3, in run', lines[-1]]
+    assert "the statement at /x/grpo.py:12 step (`mean(scores)`) or below shows" in cause_of(lines).fix
 
 
 def test_traceback_of_a_notebook_is_read() -> None:
@@ -290,7 +297,7 @@ def test_silent_assert_is_told_by_its_statement() -> None:
     cause = cause_of(lines)
     assert (cause.line, cause.text) == (5, f"AssertionError (`{statement}`)")
     assert f"`{statement}`" in cause.title and "model.py:12 train" in cause.title
-    assert cause.facts == ("its frame stands at line 3 of the log",)
+    assert cause.facts == ("the frame /x/slime/model.py:12 train is line 3 of the log",)
 
 
 def test_statement_that_rich_marks_is_found() -> None:
