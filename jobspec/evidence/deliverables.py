@@ -100,17 +100,16 @@ def not_found(evidence: Evidence, metric: str) -> str:
     table, attempt = evidence.metrics, evidence.last
     logs = () if attempt is None else attempt.logs
     read = list(dict.fromkeys([*(row.source for row in table), *(log.path for log in logs)]))
-    many = f"{len(read)} files ({_first(read)}) hold"
-    files = many if len(read) != 1 else f"`{read[0]}` holds"
+    files = f"{len(read)} files ({_first(read)})" if len(read) != 1 else f"`{read[0]}`"
     if not table.metrics:
-        return f"`{metric}` was not found: {files} no metric that jobspec can read"
+        return f"`{metric}` was not found: jobspec read no metric from {files}"
     if metric in table.metrics:
-        return f"no value of `{metric}` names its step: {files} no step beside it"
+        return f"no value of `{metric}` names its step in {files}"
     ends = ending_in(metric, table.metrics)
     if len(ends) > 1:
         return f"`{metric}` was not found; {len(ends)} metrics end in it: {_first(ends)}; ask for one of them"
     close = did_you_mean(metric, table.metrics)
-    text = f"`{metric}` was not found: {files} {_first(table.metrics)}"
+    text = f"`{metric}` was not found: jobspec read {_first(table.metrics)} from {files}"
     return f"{text}; {close}" if close else text
 
 

@@ -17,7 +17,7 @@ MAX_LINE = 200  # characters of a log line shown; the report names its file and 
 def where(report: Report) -> str:
     """Framework, cluster, size and duration in one line."""
     each = " each" if report.nodes_planned > 1 else ""
-    none = "GPUs not known" if report.foreign else "no GPU"
+    none = "GPUs not read" if report.foreign else "no GPU"
     gpus = f", {counted(report.gpus_per_node, 'GPU')}{each}" if report.gpus_per_node else f", {none}"
     kinds = [f"{g.nodes} {g.name} with {counted(g.gpus_per_node, 'GPU')}" for g in report.groups]
     gpus = f" ({', '.join(kinds)} each)" if kinds else gpus
@@ -25,7 +25,7 @@ def where(report: Report) -> str:
     parts = [
         report.framework,
         f"on {report.cluster}" if report.cluster else "",
-        nodes if report.nodes_planned else "size not known",  # of a run that jobspec did not launch
+        nodes if report.nodes_planned else "size not read",  # of a run that jobspec did not launch
         duration(report.seconds) if report.seconds else "",
     ]
     return ", ".join(part for part in parts if part)

@@ -248,7 +248,7 @@ DAMAGES: dict[str, Damage] = {
     # Logs.
     "log without its end": Damage(
         on_logs(lambda text: "".join(text.splitlines(True)[: -max(2, len(text.splitlines()) // 3)])),
-        r"not in the log|did not run|no complete checkpoint|no process|no log shows",
+        r"not in the log|did not run|no complete checkpoint|no process|no known line",
         NO_LOG_NEEDED,
         silent=NO_LOG_NEEDED,
     ),
