@@ -494,7 +494,8 @@ def test_variant_of_a_level_is_what_the_files_show_or_none(
     verdict = judged(write(tmp_path / "run", built), "learning")
     told = {part for item in verdict.deliverables for part in re.findall(r"`([\w-]+-learning)`", item.reason)}
     assert told == ({named} if named else set())
-    assert ("no known line shows which one of this level ran" in reason(verdict, REQUESTED)) is not bool(named)
+    unknown = "no known line shows which one of this level ran" in reason(verdict, REQUESTED)
+    assert unknown is not bool(named)
 
 
 def test_traced_command_is_no_applied_override(healthy: Path) -> None:
