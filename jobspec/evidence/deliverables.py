@@ -100,19 +100,18 @@ def not_found(evidence: Evidence, metric: str) -> str:
     table, attempt = evidence.metrics, evidence.last
     logs = () if attempt is None else attempt.logs
     hold = list(dict.fromkeys(row.source for row in table)) or [log.path for log in logs]
+    files = f"{len(hold)} files ({_first(hold)})" if len(hold) != 1 else f"`{hold[0]}`"
     rest = len({log.path for log in logs} - set(hold))
-    more = f"{rest} other file{'s were' if rest > 1 else ' was'} read; " if rest else ""
-    many = f"{more}{len(hold)} files ({_first(hold)}) hold"
-    files = many if len(hold) != 1 else f"{more}`{hold[0]}` holds"
+    more = f", and none from {rest} other file{'s' if rest > 1 else ''}" if rest else ""
     if not table.metrics:
-        return f"`{metric}` was not found: {files} no metric that jobspec can read"
+        return f"`{metric}` was not found: jobspec read no metric from {files}"
     if metric in table.metrics:
-        return f"no value of `{metric}` names its step: {files} no step beside it"
+        return f"no value of `{metric}` names its step in {files}"
     ends = ending_in(metric, table.metrics)
     if len(ends) > 1:
         return f"`{metric}` was not found; {len(ends)} metrics end in it: {_first(ends)}; ask for one of them"
     close = did_you_mean(metric, table.metrics)
-    text = f"`{metric}` was not found: {files} {_first(table.metrics)}"
+    text = f"`{metric}` was not found: jobspec read {_first(table.metrics)} from {files}{more}"
     return f"{text}; {close}" if close else text
 
 

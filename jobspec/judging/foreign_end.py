@@ -17,6 +17,7 @@ MEASURED = ("numerics", "learning")  # kinds of failure that the metrics show as
 SIGNALLED = re.compile(r"SignalException: Process \d+ got signal: (?:1|2|15)\b")
 TERMINATED = "effect.terminated"
 LEFT = re.compile(r"^SystemExit\b")  # the program's own doing
+MAX_CODES = 4  # logs named
 ENDED_FROM_OUTSIDE = (130, 143)  # SIGINT, SIGTERM: somebody, or a time limit
 
 
@@ -32,16 +33,17 @@ def judge_end(facts: Facts, attempt: Attempt, others: Sequence[Deliverable], sho
         return Deliverable(RUN, status, (item,), f"{what} {code}")
     if item is not None and (facts.ended or facts.stated):
         # The last command's code: a batch shell that got SIGTERM alone states 0 as well.
-        bad = {end for name, (end, _) in facts.stated.items() if end and name != item.file}
-        told = f"`{item.file}` states exit code 0, and another log {min(bad)}" if bad else "exit code 0"
-        reason = f"{told}, which alone proves nothing"
+        if codes := _other_codes(facts):
+            reason = f"the logs state several exit codes, and jobspec does not know which is the last: {codes}"
+            return Deliverable(RUN, Status.SKIPPED, (item,), reason, required=False)
+        reason = "exit code 0, which alone proves nothing"
         return Deliverable(RUN, Status.PASS, (item,), reason, required=False)
     lines = [match for match in attempt.matches if match.verdict != NOTE and not match.survived]
     if any(item.status is Status.FAIL for item in others):  # they name the metric and its step
         lines = [match for match in lines if match.kind not in MEASURED]
     serious = next((match for match in lines if not match.generic or (short and not match.wrapper)), None)
     if serious is None or (_proved(others) and not short):
-        reason = "no line that is known states its exit code"
+        reason = "its exit code was not read from the files"
         return Deliverable(RUN, Status.SKIPPED, reason=reason, required=False)
     item = EvidenceItem(serious.file, serious.line, serious.text)
     status = Status.BLOCKED if serious.verdict == "Blocked" else Status.FAIL
@@ -81,6 +83,14 @@ def _exit_code(facts: Facts) -> tuple[int, EvidenceItem | None]:
     return stated or task or (0, None)
 
 
+def _other_codes(facts: Facts) -> str:
+    """The codes that scripts state in several logs, where they differ and no end time tells the last one."""
+    codes = {code for code, _ in facts.stated.values()}
+    if facts.ended or len(codes) < 2:
+        return ""
+    return ", ".join(f"{code} in `{name}`" for name, (code, _) in list(facts.stated.items())[:MAX_CODES])
+
+
 def _proved(others: Sequence[Deliverable]) -> bool:
     statuses = [item.status for item in others if item.required and item.status is not Status.NOT_REQUESTED]
     return bool(statuses) and all(status is Status.PASS for status in statuses)
@@ -97,7 +107,7 @@ def missing_steps(evidence: Evidence, steps: int) -> Deliverable | None:
     planned, last = _steps(evidence, steps)
     if last >= planned:
         return None
-    reason = f"not shown: {last:g} of {planned} announced steps are logged, and no exit code is found"
+    reason = f"not shown: step {last:g} of {planned} is the last that was read, and no exit code"
     return Deliverable(RUN, Status.BLOCKED, reason=reason)
 
 

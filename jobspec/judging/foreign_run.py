@@ -321,8 +321,8 @@ def _limitations(foreign: Foreign, expectation: Expected) -> Iterator[str]:
     for folder, status in mlflow_ends(foreign.evidence.root, {row.source for row in metrics}):
         yield f"MLflow's own record says {status} of the run in {folder}"
     if not foreign.facts.ended and not foreign.facts.stated:
-        yield "no line that is known states the exit code of the run"
-    yield "jobspec did not launch the run: what was planned is known from the command line and the logs alone"
+        yield "how the run exited was not read from the files"
+    yield "jobspec did not launch the run: no plan of its own says what was to run"
 
 
 def _imports(imports: Imports, roots: Mapping[str, str]) -> Deliverable:
@@ -338,7 +338,7 @@ def _imports(imports: Imports, roots: Mapping[str, str]) -> Deliverable:
             reason = f"`{module}` comes from {wrong.file}, not from {root}: {VOID}"
             return Deliverable(IMPORT_PROOF, Status.BLOCKED, (wrong.item,), reason)
         if not lines:
-            reason = f"no line that is known says where `{module}` was imported from"
+            reason = f"no known line says where `{module}` was imported from"
             return Deliverable(IMPORT_PROOF, Status.BLOCKED, reason=reason)
         items.append(lines[0].item)
     return Deliverable(IMPORT_PROOF, Status.PASS, tuple(items), "every module comes from its expected folder")

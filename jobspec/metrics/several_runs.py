@@ -40,7 +40,7 @@ def _warnings(found: Mapping[str, Mapping[str, Series]]) -> Iterator[Finding]:
                 yield warning(
                     "metrics.several-runs",
                     f"`{one}` and `{other}` hold other values of `{metric}` for the same steps",
-                    "two runs in one folder, or two parts of one run, are judged as one series of values",
+                    "they may be of two runs, or of two parts of one, and are judged as one series",
                     "judge the folder of one run",
                     file=other,
                 )

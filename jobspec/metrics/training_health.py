@@ -92,9 +92,12 @@ def _not_finite(rows: Rows) -> Iterator[Trouble]:
     if lost:
         bad, later = lost[0], [row for row in rows if (row.step or 0) > (lost[-1].step or 0)]
         what = f"`{bad.metric}` of step {bad.step} is {bad.value}"
-        why, fix = "one such value spoils every parameter that it reaches", "lower the learning rate"
+        why = "such a value spoils every parameter that it reaches, unless its update is skipped"
+        fix = "lower the learning rate"
         if len(later) >= MIN_ROWS:
-            what += f", at {len(lost)} of {len(rows)} steps in all" if len(lost) > 1 else ", there alone"
+            what += (
+                f", at {len(lost)} of {len(rows)} logged steps in all" if len(lost) > 1 else ", there alone"
+            )
             why = f"from step {later[0].step} on it is a number again: the value was lost, or its update"
             fix = "see in the log whether the trainer skipped that update"
         yield Trouble("not-finite", bad, what, why, f"look for the first such value; {fix}")
@@ -113,9 +116,9 @@ def _lost_loss(rows: Rows) -> Iterator[Trouble]:
 def _no_gradient(rows: Rows) -> Iterator[Trouble]:
     zero = [row for row in rows if row.value == 0]
     if 2 * len(zero) > len(rows):
-        what = f"`{rows[0].metric}` is exactly 0 in {len(zero)} of {len(rows)} steps"
-        why = "if the logged value is true, such a step trains nothing: "
-        why += "equal rewards in every group, or no parameter takes part"
+        what = f"`{rows[0].metric}` is exactly 0 in {len(zero)} of {len(rows)} logged steps"
+        why = "if the logged value is true, such a step trains nothing, "
+        why += "as where the rewards of each group are equal or no parameter takes part"
         fix = "check that rewards differ within a group, and which parameters require gradients"
         # A task that is solved early leaves no gradients either.
         early = rows[: -(-len(rows) // 2)]
@@ -128,7 +131,7 @@ def _no_advantage(rows: Rows) -> Iterator[Trouble]:
     equal = [row for row in rows if (row.value >= HIGH if share else row.value == 0)]
     if len(rows) >= MIN_ROWS and 2 * len(equal) > len(rows):
         value = f"{HIGH:g} or more" if share else "0"
-        what = f"`{rows[0].metric}` is {value} in {len(equal)} of {len(rows)} steps"
+        what = f"`{rows[0].metric}` is {value} in {len(equal)} of {len(rows)} logged steps"
         why = "where all answers of a group have the same reward, their advantages are 0"
         fix = "look at samples and rewards of a group; use data that is neither too easy nor too hard"
         yield Trouble("zero-advantage", equal[0], what, why, fix, fatal=False)
@@ -138,15 +141,15 @@ def _frozen(rows: Rows) -> Iterator[Trouble]:
     # The first step's value is 0 by itself: policy and reference are then the same.
     later = rows[1:]
     if len(later) >= MIN_ROWS and all(row.value == 0 for row in later):
-        what = f"`{rows[0].metric}` is exactly 0 at all {len(later)} steps after the first"
-        why = "no KL is computed, or the policy never leaves its reference: the adapter is frozen or not used"
+        what = f"`{rows[0].metric}` is exactly 0 at all {len(later)} logged steps after the first"
+        why = "no KL is computed, or the policy never leaves its reference, as where an adapter is frozen"
         fix = "check that the adapter is trainable and that its weights reach the measured policy"
         yield Trouble("frozen-policy", later[0], what, why, fix)
 
 
 def _constant(rows: Rows, kind: str, why: str) -> Iterator[Trouble]:
     if len(rows) >= MIN_CONSTANT and len({row.value for row in rows}) == 1:
-        what = f"`{rows[0].metric}` is {rows[0].value:.6g} at all {len(rows)} steps"
+        what = f"`{rows[0].metric}` is {rows[0].value:.6g} at all {len(rows)} logged steps"
         yield Trouble(kind, rows[0], what, why, "look at some samples and at their values", fatal=False)
 
 
@@ -208,8 +211,10 @@ def _usual_step(values: Sequence[float]) -> float:
 
 def _change(rows: Rows, since: Row) -> str:
     start, end = _ends(rows)
-    ends = f"from {start:.3g} to {end:.3g} (medians of the first and the last fifth)"
-    return f"`{rows[0].metric}` went {ends}, from about step {since.step} on"
+    kept = "" if all(math.isfinite(row.value) for row in rows) else " of its numbers"
+    ends = f"from {start:.3g} to {end:.3g} (medians of the first and the last fifth{kept})"
+    began = "" if since is rows[-1] else f", from about step {since.step} on"
+    return f"`{rows[0].metric}` went {ends}{began}"
 
 
 def _capped(rows: Rows) -> Iterator[Trouble]:
@@ -218,8 +223,8 @@ def _capped(rows: Rows) -> Iterator[Trouble]:
         end = median(values[-_fifth(values) :])
         if end >= HIGH:
             since = _since(rows, lambda value: value >= HIGH)
-            what = f"`{rows[0].metric}` is about {end:.2g} from step {since.step} on"
-            what += ": most answers are cut at their length limit"
+            when = "at the end" if since is rows[-1] else f"from about step {since.step} on"
+            what = f"`{rows[0].metric}` is about {end:.2g} {when}: most answers are cut at their length limit"
             why = "an answer that is cut off seldom earns its reward"
             fix = "raise the response length, or use a model that ends its answers"
             yield Trouble("length-cap", since, what, why, fix, fatal=False)
@@ -230,9 +235,7 @@ def _kl(rows: Rows) -> Iterator[Trouble]:
     level = max(KL_MOST, KL_GROWTH * max(start, 1e-4))
     if end >= level:
         since = _since(rows, lambda value: value >= KL_MOST)
-        why = (
-            "the policy left its reference by orders of magnitude, and what it learns there is seldom wanted"
-        )
+        why = "a KL that grew by orders of magnitude: what a policy learns so far away is seldom wanted"
         fix = "lower the learning rate or raise the KL coefficient; go back to a checkpoint before that step"
         yield Trouble("kl-explosion", since, _change(rows, since), why, fix, fatal=False)
 
@@ -246,7 +249,7 @@ def _entropy(rows: Rows) -> Iterator[Trouble]:
         yield Trouble("entropy-collapse", since, _change(rows, since), why, fix, fatal=False)
     if start > 0 and end >= max(ENTROPY_MOST, 4 * start):
         since = _since(rows, lambda value: value >= max(ENTROPY_MOST, 4 * start) / 2)
-        why = "the policy samples ever more at random"
+        why = "the model chooses its tokens ever more at random"
         fix = "lower the learning rate or the entropy coefficient; look at late samples"
         yield Trouble("entropy-explosion", since, _change(rows, since), why, fix, fatal=False)
 
@@ -264,7 +267,7 @@ def _gradient(rows: Rows) -> Iterator[Trouble]:
     start, end = _ends(rows)
     if start > 0 and end >= max(GRADIENT_MOST, GRADIENT_GROWTH * start):
         since = _since(rows, lambda value: value >= max(GRADIENT_MOST, GRADIENT_GROWTH * start) / 2)
-        why = "gradients that stay that large mean that training has become unstable"
+        why = "gradients that stay that large mostly mean that training has become unstable"
         fix = "lower the learning rate, clip gradients, and go back to a checkpoint before that step"
         yield Trouble("gradient-explosion", since, _change(rows, since), why, fix, fatal=False)
 
@@ -346,7 +349,7 @@ def _held_out(scores: Sequence[Rows]) -> Iterator[Trouble]:
             since = _since(rows, partial(gt, start))
             fell = f"fell from {start:.3g} to {end:.3g}, below its start from step {since.step} on"
             what = f"`{rows[0].metric}` {fell}"
-            why = "the model gets worse on data that was not trained on"
+            why = "the model may get worse on data that it is not trained on"
             fix = "look at held-out samples before and after; the reward may be gamed"
             yield Trouble("held-out-fell", since, what, why, fix, fatal=not rose)
 

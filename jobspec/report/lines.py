@@ -17,13 +17,13 @@ MAX_LINE = 200  # characters of a log line shown; the report names its file and 
 def where(report: Report) -> str:
     """Framework, cluster, size and duration in one line."""
     unknown = report.foreign and not report.gpus_per_node
-    gpus = "GPUs not known" if unknown else _gpus(report.nodes_planned, report.gpus_per_node)
+    gpus = "GPUs not read" if unknown else _gpus(report.nodes_planned, report.gpus_per_node)
     kinds = [f"{g.name}: {g.nodes} with {_gpus(g.nodes, g.gpus_per_node)}" for g in report.groups]
     nodes = counted(report.nodes_planned, "node") + (f" ({', '.join(kinds)})" if kinds else f", {gpus}")
     parts = [
         report.framework,
         f"on {report.cluster}" if report.cluster else "",
-        nodes if report.nodes_planned else "size not known",  # of a run that jobspec did not launch
+        nodes if report.nodes_planned else "size not read",  # of a run that jobspec did not launch
         duration(report.seconds) if report.seconds else "",
     ]
     return ", ".join(part for part in parts if part)

@@ -33,7 +33,7 @@ MAX_COMMAND = 300
 MAX_DIRTY = 20  # files named; the patch in the run directory has all
 # Behind `Result` and `Requested coverage`, in their order.
 FIELDS = ("Model", "Deliverables", "Evidence", "Limitations", "Follow-ups")
-UNKNOWN = "not known: no file of the run says so"
+UNKNOWN = "not read from the files"
 NOT_EVIDENCE = "this is not evidence against {}"
 # Deliverables of every run: the short form shows them only when they went wrong.
 GENERAL = frozenset(
@@ -266,7 +266,7 @@ def _follow_ups(report: Report) -> Iterator[str]:
     if verdict.result is Result.PASS:
         return
     if _void(report):
-        yield f"needed rerun: with the spec's checkout in front of every other `{BRIDGE}`"
+        yield f"needed rerun: with the tested checkout in front of every other `{BRIDGE}`"
         return
     outside = verdict.result is not Result.FAIL and not (cause and cause.kind == AGENT_KILLED)
     word = "environment fix" if outside else "fix"

@@ -204,7 +204,7 @@ def test_stated_exit_code_counts(tmp_path: Path, code: int, result: Result) -> N
     (tmp_path / "slurm-1.out").write_text(STEPS + END.format(code))
     verdict = judge(tmp_path)
     assert verdict.result is result
-    assert "no line that is known states the exit code of the run" not in verdict.limitations
+    assert "how the run exited was not read from the files" not in verdict.limitations
     run = verdict.deliverable("Run")
     assert run is not None
     assert run.reason == (
@@ -230,6 +230,15 @@ def test_job_that_ended_last_decides(tmp_path: Path) -> None:
     assert judge(tmp_path).result is Result.FAIL
 
 
+def test_codes_of_several_logs_are_told_where_none_is_known_as_the_last(tmp_path: Path) -> None:
+    metrics(tmp_path)
+    (tmp_path / "first.log").write_text("job done, exit code 0\n")
+    (tmp_path / "second.log").write_text("exit code 1\n")
+    run = judge(tmp_path).deliverable("Run")
+    assert run is not None and run.status is Status.SKIPPED
+    assert "0 in `first.log`, 1 in `second.log`" in run.reason
+
+
 def test_exit_code_zero_alone_proves_nothing(tmp_path: Path) -> None:
     (tmp_path / "slurm-1.out").write_text(END.format(0))
     verdict = judge(tmp_path)
@@ -245,7 +254,7 @@ def test_task_that_failed_counts_where_nothing_is_proved(tmp_path: Path) -> None
     verdict = judge(tmp_path)
     assert verdict.result is Result.PASS
     run = verdict.deliverable("Run")
-    assert run is not None and run.reason == "no line that is known states its exit code"
+    assert run is not None and run.reason == "its exit code was not read from the files"
 
 
 ROOT = "/src/Megatron-Bridge"
@@ -282,7 +291,7 @@ def test_nothing_about_size_is_made_up(tmp_path: Path) -> None:
     metrics(tmp_path)
     limits = " ".join(judge(tmp_path).limitations)
     assert (
-        "no line that is known says how many" in limits
+        "was not read from the files: nothing is claimed" in limits
         and "no GPU took part" not in limits
         and "one node" not in limits
     )
@@ -290,7 +299,7 @@ def test_nothing_about_size_is_made_up(tmp_path: Path) -> None:
         "Config(cluster={'gpus_per_node': 2, 'num_nodes': 1}, 'expert_model_parallel_size': 1)\n"
     )
     limits = " ".join(judge(tmp_path).limitations)
-    assert "one node took part" in limits and "ep = 1: no expert parallelism" in limits
+    assert "the files name one node" in limits and "ep = 1: no expert parallelism" in limits
     assert "no GPU took part" not in limits
 
 
@@ -373,13 +382,13 @@ def test_unmet_requirement_is_the_cause_where_no_line_is(
 def test_short_form_of_a_foreign_run(folder: Path) -> None:
     evidence, verdict = judge_files(folder, expected(Framework(), "smoke", (), 3, (), "", ()))
     text = render_report(verdict, evidence, "summary")
-    assert "Command: not known: no file of the run says so" in text
+    assert "Command: not read from the files" in text
     assert "Requested coverage: Level 0 (smoke), no variants" in text
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
-    [("", "size not known"), ("nnodes=2", "2 nodes, GPUs not known"),
+    [("", "size not read"), ("nnodes=2", "2 nodes, GPUs not read"),
      ("nnodes=2 n_gpus_per_node=8", "2 nodes, 8 GPUs each")],
 )  # fmt: skip
 def test_size_of_a_foreign_run_is_what_its_files_say(folder: Path, line: str, said: str) -> None:

@@ -139,7 +139,7 @@ def test_steps_after_the_last_file_are_not_proved(tmp_path: Path) -> None:
     text = HEAD + TOTAL.format("1,000") + "".join(f"{bar(s, 1000)}\n{logged(s)}\n" for s in range(1, 31))
     (tmp_path / "train.log").write_text(text)
     training = item(judged(tmp_path)[1], "Training")
-    missing = "30 of 1000 planned train steps ran; step 31 is the first missing one"
+    missing = "30 of 1000 planned train steps were read; step 31 is the first missing one"
     assert (training.status, training.reason) == (Status.BLOCKED, f"not shown: {missing}")
     (tmp_path / "train.log").write_text(text + CRASH)
     training = item(judged(tmp_path)[1], "Training")
@@ -160,7 +160,7 @@ def test_crash_of_a_run_with_unknown_plan_passes_nothing(tmp_path: Path) -> None
 
 def test_bar_after_the_last_dict_announces_the_steps(tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text(f"{logged(1)}\n{logged(2)}\n{bar(2, 400)}\n")
-    assert "2 of 400 planned train steps ran" in item(judged(tmp_path)[1], "Training").reason
+    assert "2 of 400 planned train steps were read" in item(judged(tmp_path)[1], "Training").reason
 
 
 def test_steps_before_the_first_file_are_not_proved(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_gap_between_logged_steps_is_missing(tmp_path: Path) -> None:
     rows = [{**logged(step), "step": step} for step in range(10, 101, 10) if step not in (40, 50)]
     (tmp_path / "m.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     training = item(judged(tmp_path)[1], "Training")
-    assert training.reason == "not shown: 80 of 100 train steps ran; step 31 is the first missing one"
+    assert training.reason == "not shown: 80 of 100 train steps were read; step 31 is the first missing one"
 
 
 def test_reward_under_the_prefix_of_tensorboard_is_trl_s(tmp_path: Path) -> None:
@@ -378,17 +378,15 @@ def test_lacking_metric_blocks_and_names_what_was_read(tmp_path: Path) -> None:
     verdict = judged(tmp_path, "command", "run", "rewrd")[1]
     assert verdict.result is Result.BLOCKED
     reason = item(verdict, "Learning").reason
-    assert reason.startswith("`rewrd` was not found: `a.log` holds `loss`, `grad_norm`")
-    assert reason.endswith("and 1 more; did you mean `reward`?")
+    assert reason.startswith("`rewrd` was not found: jobspec read `loss`, `grad_norm`")
+    assert reason.endswith("and 1 more from `a.log`; did you mean `reward`?")
 
 
 def test_files_without_any_metric_block(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text("hello\n")
     verdict = judged(tmp_path, "trl", "learning", "reward")[1]
     assert verdict.result is Result.BLOCKED
-    assert item(verdict, "Learning").reason == (
-        "`reward` was not found: `a.log` holds no metric that jobspec can read"
-    )
+    assert item(verdict, "Learning").reason == ("`reward` was not found: jobspec read no metric from `a.log`")
 
 
 def test_lacking_required_metric_blocks_but_a_failed_one_fails(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_nothing_is_made_up_about_files_of_another_run() -> None:
     found = " ".join(told(plan, foreign=True))
     assert "no GPU took part" not in found and "checkpointing was off" not in found
     for text in (
-        "no line that is known says how many",
+        "was not read from the files: nothing is claimed",
         "no checkpoint is asked for",
         "no checkout was named for a comparison",
     ):

@@ -155,7 +155,7 @@ def test_learning_is_not_claimed_over_zero_gradients(tmp_path: Path) -> None:
     assert learning_deliverable(read_evidence(run.root)).status is Status.PASS
     run.metrics([{**row, "grad_norm": 0.0} for row in learning_rows()])
     found = learning_deliverable(read_evidence(run.root))
-    assert found.status is Status.FAIL and "exactly 0 in 60 of 60 steps" in found.reason
+    assert found.status is Status.FAIL and "exactly 0 in 60 of 60 logged steps" in found.reason
 
 
 def test_what_explains_a_missing_signal_is_named_with_it(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_constant_reward_lost_nothing(tmp_path: Path) -> None:
     """Means of equal values differ in their last digits alone."""
     run = passing_run(tmp_path)
     found = learning_of(run, [0.3] * 40)
-    assert "fell" not in found.reason and "is 0.3 at all 40 steps" in found.reason
+    assert "fell" not in found.reason and "is 0.3 at all 40 logged steps" in found.reason
 
 
 def test_reward_that_never_rose_is_not_called_learnt(tmp_path: Path) -> None:
@@ -259,5 +259,15 @@ def test_share_of_equal_groups_is_told_as_what_all_these_steps_have() -> None:
         [Row("frac_reward_zero_std", step, value, None, "m", step) for step, value in enumerate(rows, 1)]
     )
     assert [one.what for one in troubles(table)] == [
-        "`frac_reward_zero_std` is 0.95 or more in 12 of 12 steps"
+        "`frac_reward_zero_std` is 0.95 or more in 12 of 12 logged steps"
     ]
+
+
+def test_first_step_is_named_only_where_more_follow() -> None:
+    cut = troubles(table(5, **{"completions/clipped_ratio": lambda step: 0.96 if step in (2, 5) else 0.9}))
+    assert not [one for one in cut if "from about step 5 on" in one.what]
+
+
+def test_steps_that_were_not_logged_are_not_counted() -> None:
+    (found,) = [one for one in troubles(table(grad_norm=lambda step: 0.0)) if one.kind == "zero-gradient"]
+    assert "in 20 of 20 logged steps" in found.what

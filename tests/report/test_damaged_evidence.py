@@ -248,14 +248,14 @@ DAMAGES: dict[str, Damage] = {
     # Logs.
     "log without its end": Damage(
         on_logs(lambda text: "".join(text.splitlines(True)[: -max(2, len(text.splitlines()) // 3)])),
-        r"not in the log|did not run|no complete checkpoint|no process|no log shows",
+        r"not in the log|did not run|no complete checkpoint|no process|no known line",
         NO_LOG_NEEDED,
         silent=NO_LOG_NEEDED,
     ),
     "log gone": Damage(on_logs(lambda text: None), r"log of `[\w-]+`, `[\w/.-]+`, is missing", NO_LOG_NEEDED),
     "log empty": Damage(
         on_logs(lambda text: ""),
-        r"no log was kept|never registered|does not show|no complete checkpoint",
+        r"no log was kept|never registered|no known line shows|no complete checkpoint",
         NO_LOG_NEEDED,
         silent=NO_LOG_NEEDED,
     ),

@@ -34,7 +34,7 @@ ISOLATE = (
 
 
 def give(metric: str) -> str:
-    """The step where no file shows the metric."""
+    """The step where the metric was not found."""
     return (
         f"put the tracker's files of this run beside its log: they hold `{metric}`, which NeMo-RL's console"
         " does not print (`logger.log_dir` with TensorBoard's events, or the folder of W&B or MLflow); where"
@@ -60,7 +60,7 @@ def judge_capture(run: VariantRun) -> Answer:
     losses = [row for _, table in run.tables for row in table.series(LOSS)]
     ends = [row_item(row) for row in (losses[0], losses[-1])]
     finite = "; ".join(all_finite(table) for _, table in run.tables)
-    conditions = f"{len(held)} conditions hold; " if run.known or held else ""
+    conditions = f"{len(held)} conditions hold; " if held else ""
     reason = f"{run.logs[0].path}; {losses[0].source}; {conditions}{finite}"
     return run.passed(reason, [log, *ends, *held])
 
@@ -179,7 +179,7 @@ def evaluate(check: MetricCheck, table: Table) -> Outcome:
     """The outcome of one condition on the rows of `table`."""
     rows = [row for row in table.series(check.metric) if row.step is not None]
     if not rows:
-        reason = f"no file shows `{check.metric}`"
+        reason = f"`{check.metric}` was not found"
         if alone := table.series(check.metric):  # a tracker's summary
             shown = f"{alone[-1].source} shows the last value alone, {alone[-1].value:g}"
             reason = f"`{check.metric}` of the steps: {shown}"

@@ -40,7 +40,7 @@ def _hf_import(run: VariantRun) -> Answer:
     used, built = run.lines.get("conversion", ()), run.lines.get("built", ())
     used = used or (run.lines.get("imported", ()) if run.foreign else ())
     if not used or not built:
-        return run.unseen("the log does not show an import of weights")
+        return run.unseen("no known line shows an import of weights")
     if not run.foreign and not any(line.groups[0].endswith(OWN_FOLDER) for line in used):
         return run.failed(
             f"the import went to {used[0].groups[0]}, not to this attempt's folder", [used[0].item]
@@ -81,7 +81,7 @@ def _checkpoint(run: VariantRun) -> Answer:
         step = max(torn)
         return run.failed(f"the save of step {step} never ended: `tmp_step_{step}` is left", [torn[step]])
     saved = [line.item for line in run.lines.get("saved", ())[:1]]
-    return run.unseen(f"there is no complete checkpoint of step {run.planned}", saved)
+    return run.unseen(f"no complete checkpoint of step {run.planned} was found", saved)
 
 
 def complete_checkpoints(run: VariantRun) -> dict[int, EvidenceItem]:
@@ -117,7 +117,7 @@ def _resume(run: VariantRun) -> Answer:
     """`Pass` with a save, its load by another process, and a later train step."""
     load = last_load(run)
     if load is None:
-        return run.unseen("the log does not show that Megatron-Bridge loaded a checkpoint")
+        return run.unseen("no known line shows that Megatron-Bridge loaded a checkpoint")
     step = int(load.groups[1])
     problem = resume_problem(run, load)
     if problem is not None:
@@ -148,4 +148,4 @@ def resume_problem(run: VariantRun, load: Line) -> Answer | None:
         )
     if any(run.lines.get(name) for name in STEP_LINES) or max(run.logged, default=0) <= step:
         return run.failed(f"step {step} was loaded, and the process trained no later step", [load.item])
-    return run.unseen(f"step {step} was loaded, and no log shows a later train step", [load.item])
+    return run.unseen(f"step {step} was loaded, and no known line shows a later train step", [load.item])

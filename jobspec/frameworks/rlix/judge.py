@@ -198,7 +198,7 @@ def _in_turn(name: str, steps: list[int], before: dict[int, Line], after: dict[i
     """`Pass` when the order of lines shows each step after the weights of the step before."""
     unknown = next((s for s in steps if s not in before), None)
     if unknown is not None:
-        reason = f"the log does not show when train step {unknown}, counted from 0, got its GPUs"
+        reason = f"no known line shows when train step {unknown}, counted from 0, got its GPUs"
         return Deliverable(name, Status.FAIL, (after[unknown].item,), reason)
     for step in steps[:-1]:
         granted, published = before[step + 1], after[step]

@@ -66,7 +66,7 @@ def judge_import(evidence: Evidence, framework: str, named: str = "", probe: str
 
 def _seen_by(workers: Sequence[ImportLine]) -> str:
     if not workers:
-        return "no line is from a Ray worker"
+        return "no import line is from a Ray worker"
     in_ray = any(line.worker for line in workers)
     return "also in a Ray worker" if in_ray else "also in the interpreter of the Megatron worker"
 
@@ -96,7 +96,7 @@ def _problem(
         return f"not shown: `{BRIDGE}` was recorded on {too_few} nodes", ()
     if not lines:
         return (
-            f"not shown: no line that is known says where `{BRIDGE}` was imported from;"
+            f"not shown: no known line says where `{BRIDGE}` was imported from;"
             " which Bridge ran is not proved",
             (),
         )

@@ -161,7 +161,9 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
     due = planned - first + 1
     announced = not evidence.foreign or _announced(evidence)
     kind = "planned train steps" if announced else "train steps"
-    done = f"{due - sum(gap.stop - gap.start for gap in gaps)} of {due} {kind} ran"
+    # Files of others may end before their run did.
+    ran = "were read" if evidence.foreign and gaps else "ran"
+    done = f"{due - sum(gap.stop - gap.start for gap in gaps)} of {due} {kind} {ran}"
     if evidence.foreign and gaps and gaps[0].start == first:
         reason = f"the files show the train steps from {gaps[0].stop} on: those before are not proved"
         return Deliverable(TRAINING, Status.BLOCKED, ends, reason)

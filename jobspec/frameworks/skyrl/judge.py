@@ -81,8 +81,8 @@ def judge_sync(evidence: Evidence) -> Deliverable:
         return Deliverable(SYNC, Status.FAIL, (row_item(first),), reason)
     if not rows:
         other = next((name for name in evidence.metrics.metrics if COMPARES.search(name)), None)
-        left = f"no healthy value of `{other}` is known" if other else "nothing compares trainer and engines"
-        reason = f"`{DIFFERENCE}` was not logged: {left}"
+        left = f"no healthy value of `{other}` is known" if other else "trainer and engines are not compared"
+        reason = f"`{DIFFERENCE}` was not found: {left}"
         return Deliverable(SYNC, Status.SKIPPED, reason=reason, required=False)
     worst = max(rows, key=lambda row: row.value)
     word = (
@@ -118,7 +118,7 @@ def judge_checkpoint(evidence: Evidence, lines: Found) -> Deliverable:
     step, item = max(marked, key=lambda one: one[0]) if evidence.foreign else marked[-1]
     saved = [line for number, line in lines.get("saved", []) if number == step]
     if step != last:
-        reason = f"the last complete checkpoint is of step {step}, not of the last step {last}"
+        reason = f"the last complete checkpoint that is shown is of step {step}, not of the last step {last}"
         return Deliverable(CHECKPOINT, missing_status(evidence), (item,), reason)
     if said:
         reason = f"the trainer says that it saved step {step} whole; no files of it were found"
@@ -132,7 +132,9 @@ def judge_resume(evidence: Evidence, lines: Found) -> Deliverable:
     planned = evidence.plan.expect
     if not loaded or not begun:
         status = Status.BLOCKED if evidence.foreign else Status.FAIL
-        return Deliverable(RESUME, status, reason="no process says that it loaded a whole checkpoint")
+        return Deliverable(
+            RESUME, status, reason="no known line says that a process loaded a whole checkpoint"
+        )
     step, item = loaded[-1]
     resume_from = planned.options.get("resume_from") or step
     proofs = (begun[-1][1], item)

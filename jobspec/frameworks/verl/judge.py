@@ -70,9 +70,9 @@ def judge_run(seen: Seen) -> Deliverable:
     proofs = tuple(item for item in (bridge, megatron, seen.adapter, *steps.items) if item is not None)
     adapter = seen.adapter if seen.asks_lora else steps
     missing = (
-        (bridge, "no log shows `vanilla_mbridge` False"),
-        (megatron, "no log shows the Megatron trainer"),
-        (adapter, "no log shows a LoRA adapter with trainable parameters"),
+        (bridge, "no known line shows `vanilla_mbridge` False"),
+        (megatron, "no known line shows the Megatron trainer"),
+        (adapter, "no known line shows a LoRA adapter with trainable parameters"),
     )
     for shown, reason in missing:
         if shown is None:

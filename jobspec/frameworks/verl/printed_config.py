@@ -23,7 +23,7 @@ SHELL = re.compile(r"^\++ (?:export )?(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>.*)$")
 LEAF = re.compile(r"'(?P<key>[a-z_0-9]+)': (?P<value>'[^']*'|[\w.+-]+)")
 QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'" + r'|"(?:[^"\\]|\\.)*"')
 MEGATRON = "actor_rollout_ref.actor.megatron"
-# The script's variable that stands for a key when no log shows the key itself.
+# The script's variable that stands for a key when no known line shows the key itself.
 VARIABLE_OF = {
     f"{MEGATRON}.vanilla_mbridge": "VANILLA_MBRIDGE",
     f"{MEGATRON}.use_megatron_fsdp": "USE_MEGATRON_FSDP",

@@ -29,7 +29,7 @@ WEAK = (
     Weakness((f"{ROLLOUT}.enforce_eager",), "true", EAGER),
     Weakness(
         (f"{ROLLOUT}.name", "ENGINE"),
-        "(?!vllm$).+",
+        "(?!vllm).+",
         "the rollout engine was {value}, not the guide's vLLM",
     ),
     Weakness(("actor_rollout_ref.actor.optim.lr",), r"0(?:\.0*)?(?:e[-+]?\d+)?", FROZEN),
@@ -50,6 +50,8 @@ def setting_limits(values: Values, given: Values, model: str, planned: bool) -> 
     yield from size_limits(values, f"{MEGATRON}.")
     images = bool(given(IMAGES))
     if not images:
-        shape = "text-only data of GSM8K's shape" if planned else "no file shows images, audio or video"
+        shape = (
+            "text-only data of GSM8K's shape" if planned else "no known setting shows images, audio or video"
+        )
         yield f"{shape}: other modalities are not proved"
     yield from model_limits(model, images)

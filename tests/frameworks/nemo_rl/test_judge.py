@@ -104,7 +104,7 @@ def test_a_log_may_have_any_name(healthy: Path, name: str) -> None:
 def test_a_log_alone_claims_no_more_than_it_prints(tmp_path: Path) -> None:
     verdict = judged(write(tmp_path / "run", section("A")))
     assert (verdict.result, status(verdict, RUN)) == ("Blocked", Status.PASS)
-    assert "no file shows `train/token_mult_prob_error`" in reason(verdict, CAPTURE)
+    assert "`train/token_mult_prob_error` was not found" in reason(verdict, CAPTURE)
 
 
 def test_metrics_alone_claim_no_trainer(tmp_path: Path) -> None:
@@ -494,7 +494,8 @@ def test_variant_of_a_level_is_what_the_files_show_or_none(
     verdict = judged(write(tmp_path / "run", built), "learning")
     told = {part for item in verdict.deliverables for part in re.findall(r"`([\w-]+-learning)`", item.reason)}
     assert told == ({named} if named else set())
-    assert ("does not show which one of this level ran" in reason(verdict, REQUESTED)) is not bool(named)
+    unknown = "no known line shows which one of this level ran" in reason(verdict, REQUESTED)
+    assert unknown is not bool(named)
 
 
 def test_traced_command_is_no_applied_override(healthy: Path) -> None:

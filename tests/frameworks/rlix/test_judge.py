@@ -142,7 +142,7 @@ FAULTS: list[tuple[str, Callable[[Lines], Lines], dict[str, int], set[str], str]
      {"one": 3, "two": 3}, {"one: Weight version"}, "train step 0, counted from 0, published no weights"),
     ("a step without its beginning", lambda lines: without(lines, IDS["two"], "step=1 — actor_train GPUs"),
      {"one": 3, "two": 3}, {"two: Weight version"},
-     "the log does not show when train step 1, counted from 0, got its GPUs"),
+     "no known line shows when train step 1, counted from 0, got its GPUs"),
     ("no engines to put to sleep", not_shrunk,
      {"one": 3, "two": 3}, {"two: GPU time-sharing"}, "no engine was put to sleep for training"),
     ("the driver is cut off", lambda lines: lines[:-1], {"one": 3, "two": 3}, {"Pipelines"},

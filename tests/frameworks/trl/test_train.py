@@ -232,7 +232,7 @@ def test_reward_that_does_not_vary_fails_the_learning_level(lab: Lab) -> None:
     found = lab.judge(made)
     assert found["Training"].status is Status.PASS
     assert found["Learning"].status is Status.FAIL
-    assert "`grad_norm` is exactly 0 in 10 of 10 steps" in found["Learning"].reason
+    assert "`grad_norm` is exactly 0 in 10 of 10 logged steps" in found["Learning"].reason
 
 
 def test_failing_reward_is_the_last_line(lab: Lab) -> None:
