@@ -34,9 +34,7 @@ def judge_end(facts: Facts, attempt: Attempt, others: Sequence[Deliverable], sho
     if item is not None and (facts.ended or facts.stated):
         # The last command's code: a batch shell that got SIGTERM alone states 0 as well.
         if codes := _other_codes(facts):
-            reason = (
-                f"the logs state several exit codes, and jobspec does not know which is the last: {codes}"
-            )
+            reason = f"the logs state several exit codes, and jobspec does not know the last one: {codes}"
             return Deliverable(RUN, Status.SKIPPED, (item,), reason, required=False)
         reason = "exit code 0, which alone proves nothing"
         return Deliverable(RUN, Status.PASS, (item,), reason, required=False)
