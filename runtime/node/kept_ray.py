@@ -21,6 +21,7 @@ from typing import IO, Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
 from jobspec.runtime.base import procs
 
 SOCKET = "ray.sock"
+IDLE = "ray::IDLE"  # the title of a worker without work. Source: ray 2.60, _private/ray_constants.py
 Answer = Dict[str, Any]
 
 
@@ -125,12 +126,20 @@ class Keeper:
         }
 
     def _left(self, wait_s: float) -> Dict[str, str]:
-        """What runs below this agent beside Ray's own, command lines by pid; once more until it has ended."""
+        """What runs below this agent beside Ray's own, command lines by pid; once more until it has ended.
+
+        Its own are also the raylet's children that never got work, or have none any more: it keeps as many as
+        it has CPUs, ends those of a job that is over, and gives the next job none that another has used.
+        """
         end = time.monotonic() + wait_s
         while True:
             pids = [pid for pid in procs.leftovers() if (pid, procs.started(pid)) not in self._own]
-            if not pids or time.monotonic() > end:
-                return {str(pid): _command_line(pid) for pid in pids}
+            table = procs.process_table() if pids else {}
+            own = {pid for pid, since in self._own if procs.started(pid) == since}
+            lines = {pid: _command_line(pid) for pid in pids if pid in table}
+            left = {str(p): line for p, line in lines.items() if line != IDLE or table[p].parent not in own}
+            if not left or time.monotonic() > end:
+                return left
             time.sleep(0.1)
 
 

@@ -215,7 +215,7 @@ if "leak" in sys.argv:
 
 
 def test_the_ray_of_a_held_run_is_kept_while_every_run_leaves_it_clean(lab: Lab) -> None:
-    long, few = {"time": "00:20:00"}, {"time": "00:06:00"}
+    long, few = {"time": "00:20:00", "gpus_per_node": 0}, {"time": "00:06:00", "gpus_per_node": 0}
     held = lab.command_spec("keeper", ["true"], nodes=2, mode="ray", launch={"hold": True}, resources=long)
     made = lab.submit(held)
     await_hold(lab, made["run_dir"])

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from jobspec.plan import Plan, RayPlan
+from jobspec.runtime.base import procs
 from jobspec.runtime.base.identity import Identity, NodePaths, node_paths
 from jobspec.runtime.node import borrowed_ray
 from jobspec.runtime.node.borrowed_ray import Borrowed, of_process, own_folders, own_variables
@@ -168,3 +169,28 @@ def test_the_end_of_the_held_run_is_told_to_the_guest_that_uses_its_ray(node: No
     wait(lambda: bool(node.told))
     assert node.told[0]["finding"]["rule"] == "ray.ended"
     assert "run `held/1`" in node.told[0]["finding"]["what"]
+
+
+def test_a_worker_of_its_raylet_that_has_no_work_is_not_left_over(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[int] = []
+    monkeypatch.setattr("jobspec.runtime.base.procs.leftovers", lambda: left)
+    starts = ["bash", "-c", "exec 3<&0; (exec -a ray::IDLE cat <&3) & wait"]
+    with (
+        subprocess.Popen(starts, stdin=subprocess.PIPE) as raylet,
+        subprocess.Popen(["ray::IDLE"], executable="/bin/cat", stdin=subprocess.PIPE) as of_nobody,
+    ):
+        left.append(raylet.pid)
+        keeper = node.keep()
+        keeper.note_own()
+        wait(lambda: any(_title(pid) == "ray::IDLE" for pid in procs.descendants(raylet.pid)))
+        left += [*procs.descendants(raylet.pid), of_nobody.pid]
+        _, reply = node.guest()
+        assert reply["reasons"] == [f"process `{of_nobody.pid} ray::IDLE` is left on n1"]
+        for program in (raylet, of_nobody):
+            program.communicate()
+
+
+def _title(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0")
