@@ -212,15 +212,6 @@ def test_stated_exit_code_counts(tmp_path: Path, code: int, result: Result) -> N
     )
 
 
-def test_exit_codes_of_two_logs_are_both_told(tmp_path: Path) -> None:
-    metrics(tmp_path)
-    for name, code in (("a.log", 0), ("b.log", 1)):
-        (tmp_path / name).write_text(f"{STEPS}exit code {code}\n")
-    run = judge(tmp_path).deliverable("Run")
-    assert run is not None
-    assert run.reason == "`a.log` states exit code 0, and another log 1, which alone proves nothing"
-
-
 def test_job_that_ended_last_decides(tmp_path: Path) -> None:
     metrics(tmp_path)
     (tmp_path / "slurm-10.out").write_text(STEPS + END.format(0))

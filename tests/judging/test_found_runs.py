@@ -201,21 +201,24 @@ def test_steps_of_a_run_without_reward_are_those_of_its_loss(late: bool, tmp_pat
     (tmp_path / "a.log").write_text(GRPO + bar(0, 60) + "\n" + "".join(lines) + CRASH)
     training = item(judged(tmp_path, steps=60)[1], "Training")
     assert training.status is Status.FAIL
-    assert training.reason.startswith("30 of 60 planned train steps ran") and "`reward`" in training.reason
+    assert (
+        training.reason.startswith("30 of 60 planned train steps were read") and "`reward`" in training.reason
+    )
 
 
 def test_bar_that_moves_seldom_still_counts_the_steps(tmp_path: Path) -> None:
     lines = [f"{sft(step)}\n" + (f"{bar(step, 60)}\n" if step % 12 == 0 else "") for step in range(3, 52, 3)]
     (tmp_path / "a.log").write_text(GRPO + bar(0, 60) + "\n" + "".join(lines) + CRASH)
     reason = item(judged(tmp_path, steps=60)[1], "Training").reason
-    assert reason.startswith("51 of 60 planned train steps ran")
+    assert reason.startswith("51 of 60 planned train steps were read")
 
 
 def test_only_files_with_metrics_are_said_to_hold_some(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text(f"{GRPO}{logged(1)}\n")
     (tmp_path / "b.log").write_text("nothing\n")
     reason = item(judged(tmp_path, "trl", "learning", "rewrd")[1], "Learning").reason
-    assert reason.startswith("`rewrd` was not found: 1 other file was read; `a.log` holds `loss`")
+    assert reason.startswith("`rewrd` was not found: jobspec read `loss`")
+    assert "from `a.log`, and none from 1 other file" in reason
 
 
 UNFIT = "ValueError: loaded state dict contains a parameter group that doesn't match the optimizer's group"
