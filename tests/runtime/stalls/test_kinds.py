@@ -153,3 +153,14 @@ def test_a_line_that_calls_the_function_is_interrupted_by_none() -> None:
     text = (DUMPS / "handler_takes_held_lock.txt").read_text().replace("self.rewards.sort()", "self.report()")
     found = explain.explain(View(stacks.read(text)))
     assert found.what.endswith("holds it itself at Metrics.record (/r/handler_takes_held_lock.py:25)")
+
+
+def test_a_process_that_is_seen_to_hold_a_managers_lock_is_the_cause() -> None:
+    text = (DUMPS / "manager_lock_of_ended_worker.txt").read_text() + (
+        '\n# jobspec: {"calls": {"110": "clock_nanosleep"}, "node": "n1", "parent": 100, "state": "S"}\n'
+        'Process 110: python -u /r/score.py\nThread 110 (idle): "MainThread"\n'
+        "    score (/r/score.py:9)  | time.sleep(3600)  |held lock\n"
+    )
+    found = explain.explain(View(stacks.read(text)))
+    assert (found.kind, [one.pid for one in found.named]) == ("sleep", [110])
+    assert "while pid 100 on `n1` waits for a lock of a multiprocessing manager" in found.what
