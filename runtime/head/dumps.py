@@ -193,7 +193,9 @@ def _report(
         lines.append(f"- {cohorts.group_line(group)}")
         frames = group.wait.thread.frames[:SHOWN_FRAMES] if group.wait.thread else ()
         lines += [f"    {frame}{f'  | {frame.text}' if frame.text else ''}" for frame in frames]
-    lines += [f"Ray: {row}" for key in ("pending", "queued", "dead") for row in view.ray.get(key, ())]
+    lines += [
+        f"Ray: {row}" for key in ("pending", "queued", "restarting", "dead") for row in view.ray.get(key, ())
+    ]
     lines += [f"not taken on {name}: {note}" for name, reply in replies.items() for note in reply["notes"]]
     lines += [f"no answer of {name} within {NODE_S:.0f} s" for name in hosts if name not in replies]
     for name, reply in replies.items():

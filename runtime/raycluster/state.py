@@ -25,7 +25,6 @@ SHOWN = 4
 Amounts = Mapping[str, float]
 Demand = Tuple[Amounts, int]
 Named = Tuple[str, Amounts]
-WAITING_ACTOR = ("PENDING_CREATION", "RESTARTING")  # one of DEPENDENCIES_UNREADY waits for its arguments
 
 
 def told(
@@ -63,9 +62,11 @@ def told(
                 " (INFEASIBLE: no node can hold it)" if why == "INFEASIBLE" else f" ({why})" if why else ""
             )
             pending.append(f"a placement group ({group['strategy']}) of {bundles}{never}")
-    waiting = [actor for actor in actors.values() if actor["State"] in WAITING_ACTOR]
-    # Actors of a group that is not there wait for the group.
-    pending += [f"an actor `{_name(actor)}` ({actor['State']})" for actor in waiting]
+    # One of DEPENDENCIES_UNREADY waits for its arguments, and one for which nothing is asked lacks nothing.
+    # Actors of a group that is not there wait for the group. An older Ray does not tell what is asked for.
+    waiting = [actor for actor in actors.values() if actor["State"] == "PENDING_CREATION"]
+    if tasks or pending or not free:
+        pending += [f"an actor `{_name(actor)}` ({actor['State']})" for actor in waiting]
     pending += [
         f"{_task(bundle, count, names)} (no node can hold it)"
         for bundle, count in tasks
@@ -76,13 +77,24 @@ def told(
         for actor in actors.values()
         if actor["State"] == "DEAD" and not any(word in str(actor.get("DeathCause")) for word in WANTED)
     ]
+    restarting = [
+        f"an actor `{_name(actor)}` was restarted{_times(actor.get('NumRestarts'))} and is not ready"
+        for actor in actors.values()
+        if actor["State"] == "RESTARTING"
+    ]
     have = ", ".join(f"{most[name]:g} {name}" for name in ("CPU", "GPU") if name in most)
     return {
         "pending": pending[:20],
         "queued": queued[:20],
         "dead": dead[:20],
+        "restarting": restarting[:20],
         "have": f"a node has at most {have}; {len(resources)} node(s)" if have else "",
     }
+
+
+def _times(number: Any) -> str:
+    count = int(number or 0)
+    return f" {count} time{'s' if count > 1 else ''}" if count else ""
 
 
 def _fits(bundle: Amounts, rows: Sequence[Amounts]) -> bool:

@@ -35,6 +35,8 @@ class Explanation:
 _FAR = {waits.FILE_LOCK: "it is held by", waits.CHILD: "that is", waits.JOIN: "behind it is",
         waits.FUTURE: "behind it is"}  # fmt: skip
 _ACQUIRES = re.compile(r"(?:^|\.)_?(?:acquire\w*|__enter__)$")
+_IMPLICIT = re.compile(r"__(?!del__)\w+__$|<")  # what a line calls without its name
+_IN_HANDLER = "take no lock in the handler of a signal: set a flag there, and let the program look at it"
 _TELLS_LITTLE = (waits.QUEUE, waits.LOOP, waits.IDLE, waits.LOCK, waits.OTHER)
 
 
@@ -86,6 +88,10 @@ def _far(process: Process, view: View) -> str:
     if waits.of(process).op == waits.BATON and not builders(process, view.last):
         return "; no process that was seen has such a file open"
     wait = waits.of(process)
+    if (wait.kind, wait.op) == (waits.LOCK, waits.PROXY):
+        through = [pid for pid, *_ in held_by(process) or ()]
+        manager = f", and pid {through[0]} is the manager through which it waits" if len(through) == 1 else ""
+        return f"; no process that was seen is shown to hold it{manager}"
     streams = wait.kind == waits.LOOP and (
         _only_programs(process) or any(one.kind == waits.CHILD for one in waits.coroutines(process))
     )
@@ -191,7 +197,10 @@ def _lock(process: Process) -> Optional[Explanation]:
         fix = DOES[waits.LOCK][1]
         inferred = "inferred from the lines of the program: names of locks, not the locks themselves"
         if owner is thread:
-            what = f"{base}, and holds it itself"
+            taken = next(at for at, frame in enumerate(thread.frames) if name in frame.held)
+            on_top = _on_top(thread.frames, taken)
+            what = f"{base}, and holds it itself at {thread.frames[taken]}{on_top}"
+            fix = _IN_HANDLER if on_top else fix
         elif id(owner) in wanted and wanted[id(owner)] in _holds(thread):
             what = f"{base}, which {owner.label} holds; that one waits for `{wanted[id(owner)]}` at {other}"
         else:
@@ -199,6 +208,20 @@ def _lock(process: Process) -> Optional[Explanation]:
         frame = mine if owner is thread or id(owner) in wanted else other
         return Explanation("lock", what, inferred, fix, False, True, (process,), frame)
     return _further_in(process)
+
+
+def _on_top(frames: Sequence[Frame], taken: int) -> str:
+    """What runs on top of a line that does not call it, inside of the frame that took the lock."""
+    for number in range(taken):
+        inner, outer = frames[number], frames[number + 1]
+        name = inner.function.rsplit(".", 1)[-1]
+        called = _IMPLICIT.match(name) or re.search(rf"\b{re.escape(name)}\b", outer.text)
+        if outer.text and not called:
+            return (
+                f"; `{inner.function}` is not called by `{outer.text}`: it runs on top of it, as the handler"
+                " of a signal (or a destructor, a callback) does"
+            )
+    return ""
 
 
 def _further_in(process: Process) -> Optional[Explanation]:

@@ -210,7 +210,8 @@ def _shares(one: Process, other: Process) -> bool:
 
 def _has_lock(process: Process, other: Process) -> bool:
     """Whether the other one holds what this one waits for, and none of its own threads does, by the text."""
-    name = waits.of(process).op
+    wait = waits.of(process)
+    name = waits.wanted_lock(wait.place.text) if wait.op == waits.PROXY and wait.place else wait.op
     return name not in ("", waits.SIGNAL) and waits.holds(other, name) and not waits.holds(process, name)
 
 

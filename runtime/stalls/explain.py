@@ -6,11 +6,10 @@ anybody, nobody is named.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from jobspec.runtime.stalls import links, ras, waits
+from jobspec.runtime.stalls import links, on_ray, ras, waits
 from jobspec.runtime.stalls.blame import Explanation, blame
 from jobspec.runtime.stalls.chains import ON_CHILDREN, acts, behind, follow, in_circle, other_end
 from jobspec.runtime.stalls.cohorts import (
@@ -31,8 +30,6 @@ from jobspec.runtime.stalls.libraries import is_library
 from jobspec.runtime.stalls.phrases import DOES
 from jobspec.runtime.stalls.stacks import Frame, Process
 from jobspec.runtime.stalls.waits import ON_RANKS
-
-_BEGUN = re.compile(r"^ray::([^.\s]+)\.__init__")
 
 
 def explain(view: View) -> Explanation:
@@ -185,54 +182,6 @@ def _by_ras(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> 
     return Explanation("rank-gone" if gone else "collective-absent", what, "", fix, inferred=True)
 
 
-def _ray_demand(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
-    """Resources that Ray does not have, or an actor that is dead, while a process waits for Ray."""
-    waiting = [group for group in groups if group.wait.kind in (waits.RAY, waits.PLACEMENT)]
-    if not waiting:
-        return None
-    place = waiting[0].wait.place
-    met = f"{waiting[0].names} {does(waiting[0])}"
-    pending = _without_begun(list(view.ray.get("pending", ())), people)
-    if pending:
-        what = f"Ray has not the resources for {pending[0]}, and {met}"
-        why = str(view.ray.get("have", ""))
-        fix = "ask for less (CPUs and GPUs of each bundle, the strategy), or for more nodes"
-        return Explanation("ray-demand", what, why, fix, named=waiting[0].members, frame=place)
-    dead = list(view.ray.get("dead", ()))
-    busy = [one for one in people if one.command.startswith("ray::") and waits.of(one).place is not None]
-    if dead and not busy:
-        what = f"the actor {dead[0]} is dead, no other runs anything, and {met}"
-        fix = "look for its end in its log (`logs/<node>/ray`)"
-        return Explanation(
-            "ray-actor-dead", what, "", fix, inferred=True, named=waiting[0].members, frame=place
-        )
-    return _ray_queued(view, waiting, busy)
-
-
-def _without_begun(pending: List[str], people: Sequence[Process]) -> List[str]:
-    """The rows without those of actors whose constructor runs: these have their resources."""
-    for process in people:
-        found = _BEGUN.match(process.command)
-        begun = next((row for row in pending if found and row.startswith(f"an actor `{found[1]}` ")), None)
-        if begun is not None:
-            pending.remove(begun)
-    return pending
-
-
-def _ray_queued(view: View, waiting: Sequence[Cohort], busy: Sequence[Process]) -> Optional[Explanation]:
-    """Tasks for which no node has room, while nobody works who could leave any. Only where every node gave
-    its dump."""
-    queued = list(view.ray.get("queued", ())) if view.complete else []
-    if not queued or any(waits.of(one).kind not in (waits.RAY, waits.PLACEMENT) for one in busy):
-        return None
-    asks = next((group for group in waiting if group.members[0].command.startswith("ray::")), waiting[0])
-    what = f"no node has room for {queued[0]}, no process of Ray computes, and {asks.names} {does(asks)}"
-    fix = "leave room beside the actors (their `num_cpus`, `num_gpus`), or let the task ask for less"
-    return Explanation(
-        "ray-demand", f"{what}{at(asks.wait)}", "", fix, False, True, asks.members, asks.wait.place
-    )
-
-
 def _ranks(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
     """Ranks of one role, some of which wait for the others in a collective."""
     by_role: Dict[str, List[Cohort]] = {}
@@ -252,7 +201,7 @@ def _ranks(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
             return replace(told, what=f"{told.what}, while {met}")
     for waiting, _ in parts:
         if len(waiting) > 1 or (waiting and len(waiting[0].members) > 1):
-            return _all_wait(waiting)
+            return _all_wait(waiting, groups)
     return None
 
 
@@ -281,8 +230,10 @@ def _first(groups: Sequence[Cohort], view: View) -> Sequence[Cohort]:
     return free or groups
 
 
-def _all_wait(waiting: Sequence[Cohort]) -> Explanation:
+def _all_wait(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanation:
     """All ranks are in collectives: the same one, or several."""
+    if all(group.wait.op == "init_process_group" for group in waiting):
+        return _all_join(waiting, groups)
     if len(waiting) == 1:
         only = waiting[0]
         what = f"all of {only.names} wait in the same place: `{only.wait.op}`{at(only.wait)}"
@@ -300,6 +251,18 @@ def _all_wait(waiting: Sequence[Cohort]) -> Explanation:
         "collective-order", what, why, fix, blocked=False,
         named=rare.members if rare else (), frame=(rare or waiting[-1]).wait.place,
     )  # fmt: skip
+
+
+def _all_join(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanation:
+    """All that were seen wait for others to join a process group; with who waits for them by Ray."""
+    said = "; ".join(f"{group.names} {does(group)}{at(group.wait)}" for group in waiting[:4])
+    asking = [group for group in groups if group.wait.kind == waits.RAY]
+    met = f", while {asking[0].names} {does(asking[0])}{at(asking[0].wait)}" if asking else ""
+    why = "who has not come is not among them, unless their addresses or world sizes differ"
+    place = waiting[0].wait.place
+    return Explanation(
+        "rendezvous", f"{said}{met}", why, DOES[waits.RENDEZVOUS][1], inferred=True, frame=place
+    )
 
 
 def _stranger(waiting: Sequence[Cohort]) -> Optional[Cohort]:
@@ -326,7 +289,7 @@ def _chain(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
         return None
     ends = _ends(able, able)
     if all(waits.of(one).kind in (waits.RAY, waits.PLACEMENT) for one in ends):
-        return _all_on_ray(able)
+        return on_ray.all_wait(people)
     firm = [one for one in ends if waits.of(one).kind != waits.LOOP] or ends
     firm = [one for one in firm if acts(one)] or firm
     firm = [one for one in _ends(_roots(able), able) if one in firm] or firm
@@ -365,24 +328,6 @@ def _roots(able: Sequence[Process]) -> List[Process]:
     ]  # fmt: skip
 
 
-def _all_on_ray(able: Sequence[Process]) -> Optional[Explanation]:
-    """Processes that all wait for results of Ray, while no process of the run computes one."""
-    waiting = [one for one in able if waits.of(one).kind in (waits.RAY, waits.PLACEMENT)]
-    if not waiting:
-        return None
-    actors = [one for one in waiting if one.command.startswith("ray::")]
-    said = "; ".join(
-        f"{group.names} {does(group)}{at(group.wait)}" for group in cohorts(actors or waiting)[:4]
-    )
-    what = f"{said}, and no process of the run is seen to work on it"
-    place = waits.of((actors or waiting)[0]).place
-    if len(actors) < 2:
-        fix = DOES[waits.RAY][1]
-        return Explanation("ray", what, "", fix, inferred=True, named=tuple(waiting), frame=place)
-    fix = "see whether they wait for each other: an actor that waits answers nobody (`max_concurrency`)"
-    return Explanation("ray-cycle", what, "", fix, inferred=True, named=tuple(actors), frame=place)
-
-
 def _several(best: Sequence[Cohort]) -> Explanation:
     said = "; ".join(f"{group.names} {does(group)}{at(group.wait)}" for group in best[:4])
     what = f"several processes stand, and none is shown to wait for another: {said}"
@@ -390,6 +335,6 @@ def _several(best: Sequence[Cohort]) -> Explanation:
 
 
 _RULES = (
-    _stopped, _disk, _half_open, _missing_rank, _by_recorder, _by_ras, _ray_demand, _ranks, _chain,
+    _stopped, _disk, _half_open, _missing_rank, _by_recorder, _by_ras, on_ray.demand, _ranks, _chain,
     _by_one_side,
 )  # fmt: skip

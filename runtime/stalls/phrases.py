@@ -125,9 +125,14 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
         False,
     ),
     (waits.QUEUE, waits.PROXY): (
-        "waits at a queue or a lock of a multiprocessing manager",
-        "see who should put into it or release it; one that was killed releases nothing",
+        "waits at a queue or another object of a multiprocessing manager",
+        "see who should put into it",
         True,
+    ),
+    (waits.LOCK, waits.PROXY): (
+        "waits for a lock of a multiprocessing manager",
+        "see who took it last, and whether that one ended without `release()`: take it by `with`",
+        False,
     ),
     (waits.NETWORK, waits.POOLED): (
         "waits until a connection of its own client's pool is free",

@@ -111,6 +111,7 @@ _GDB_FRAME = re.compile(
 )
 # Until Python 3.12 a comprehension is a frame of its own, which nobody knows by name.
 _COMPREHENSION = re.compile(r"(?<=\w)\.<locals>\.<(?:list|set|dict)comp>$|(?<=\w)\.<locals>\.<genexpr>$")
+_UNNAMED = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>")
 _RANK = re.compile(r"(?i)\brank[ _:=-]*(\d+)\b")
 _FACTS = "# jobspec: "
 
@@ -131,8 +132,19 @@ class _Open:
             self.threads[-1][3].append(frame)
 
     def close(self) -> Process:
-        threads = tuple(Thread(name, tuple(frames), at, busy) for name, at, busy, frames in self.threads)
+        threads = tuple(Thread(name, _named(frames), at, busy) for name, at, busy, frames in self.threads)
         return replace(self.process, threads=threads)
+
+
+def _named(frames: List[Frame]) -> Tuple[Frame, ...]:
+    """The frames, comprehensions and lambdas with the function of the same file that is around them."""
+    found: List[Frame] = []
+    for frame in reversed(frames):
+        outer = found[-1] if found else None
+        if frame.function in _UNNAMED and outer is not None and outer.file == frame.file:
+            frame = replace(frame, function=f"{outer.function}.{frame.function}")
+        found.append(frame)
+    return tuple(reversed(found))
 
 
 def read(text: str, source: str = "") -> List[Process]:

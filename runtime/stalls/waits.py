@@ -21,7 +21,7 @@ DRAIN, STORE, JOINED = "drain", "store", "joined"  # `op` of a queue and of the 
 DEBUGGER, TERMINAL, BATON = "debugger", "terminal", "baton"  # the same of a pipe, and of a file's lock
 ON_PEOPLE = (DEBUGGER, TERMINAL)
 UNDONE, FULL, BACKWARD = "task_done", "full", "backward"  # the same of a queue, and of a collective
-PROXY, POOLED = "proxy", "pooled"  # the same of a queue (a manager's object), and of the network
+PROXY, POOLED = "proxy", "pooled"  # of a queue or a lock (a manager's), and of the network
 TURN, SIGNAL = "turn of others", "signal of others"  # the same of locks and event loops: no name of a lock
 ON_RANKS = frozenset({COLLECTIVE, RENDEZVOUS, DEVICE})  # these wait for other ranks
 _OUTWARD = (NETWORK, RAY, PLACEMENT, CHILD)  # for another process
@@ -288,7 +288,7 @@ def _by_frames(thread: Thread, place: Optional[Frame]) -> Optional[Wait]:
             pooled = POOLED if _POOLS.search(f"{frame.file}:{name}") else ""
             found = Wait(kind, place, thread, name if kind in ON_RANKS else lock or queue or baton or pooled)
         elif found and found.kind == QUEUE and frame.file.endswith("multiprocessing/managers.py"):
-            found = Wait(QUEUE, place, thread, PROXY)
+            found = Wait(LOCK if name in ("acquire", "__enter__") else QUEUE, place, thread, PROXY)
     return found
 
 

@@ -39,5 +39,24 @@ def test_an_actor_that_waits_for_its_arguments_lacks_no_resources() -> None:
     assert told(actors, {}, NODES)["pending"] == ["an actor `Engine` (PENDING_CREATION)"]
 
 
+def test_an_actor_that_is_started_again_is_no_demand() -> None:
+    actors = {"a": {"State": "RESTARTING", "ActorClassName": "Engine", "NumRestarts": 7}}
+    found = told(actors, {}, NODES, free=[{"CPU": 8.0}])
+    assert found["pending"] == []
+    assert found["restarting"] == ["an actor `Engine` was restarted 7 times and is not ready"]
+
+
+def test_an_actor_for_which_nothing_is_asked_lacks_nothing() -> None:
+    """Its constructor runs: where Ray tells what is asked for, only that shows a lack."""
+    actors = {"a": {"State": "PENDING_CREATION", "ActorClassName": "Engine"}}
+    free = [{"CPU": 8.0}]
+    assert told(actors, {}, NODES, free=free)["pending"] == []
+    found = told(actors, {}, NODES, [({"CPU": 60.0}, 1)], free)
+    assert found["pending"] == [
+        "an actor `Engine` (PENDING_CREATION)",
+        "1 task of {CPU: 60} (no node can hold it)",
+    ]
+
+
 def test_nothing_waits() -> None:
     assert told({}, {}, NODES)["pending"] == []

@@ -36,7 +36,7 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
         ("producer_ended_early", "queue", [102], "2", "next_batch",
          "no other process of the run has the other end"),
         ("manager_queue", "sleep", [102], "0", "score",
-         "while pid 100 on `n1` waits at a queue or a lock of a multiprocessing manager at main"),
+         "while pid 100 on `n1` waits at a queue or another object of a multiprocessing manager at main"),
         ("env_pipe", "queue", [100], "0", "step", "at environment (/r/own_env_pipe.py:13)"),
         ("server_thread", "network", [100], "0", "Handler.do_GET", "waits for a lock at Handler.do_GET"),
         ("mp_lock", "sleep", [101], "0", "upload", "while pid 100 on `n1` waits for a lock at write"),
@@ -84,6 +84,16 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
          "rank 0 on `n1`, pid 100 waits until all of its world have joined its store at init_weight_group"),
         ("loader_pipe", "pipe", [101], "0", "read_shard",
          "while pid 100 on `n1` waits for a worker of its data loader at epoch"),
+        ("put_nowait_from_thread", "queue", [100], "0", "collect.<listcomp>",
+         "waits at a queue or a pipe between processes at collect.<listcomp> (/r/put_nowait_from_"),
+        ("ray_stream_unread", "ray", [100], "", "<module>",
+         "`ray.get(loaded)`, and pid 101 (`ray::Engine.rollouts`) on `n1` has begun `rollouts`, and stands "
+         "in Ray itself"),
+        ("manager_lock_of_ended_worker", "lock", [100], "0", "publish_weights",
+         "`lock.acquire()`; no process that was seen is shown to hold it, and pid 101 is the manager thr"),
+        ("handler_takes_held_lock", "lock", [100], "0", "Metrics.report",
+         "and holds it itself at Metrics.record (/r/handler_takes_held_lock.py:25); `Metrics.report` is not "
+         "called by `self.rewards.sort()`: it runs on top of it, as the handler of a signal"),
     ],
 )  # fmt: skip
 def test_a_recorded_stall(name: str, kind: str, pids: list[int], rank: str, function: str, says: str) -> None:
@@ -101,7 +111,12 @@ def test_a_recorded_stall(name: str, kind: str, pids: list[int], rank: str, func
     ("name", "pids", "says"),
     [
         ("both_send", [100, 101], "ranks 0-1 wait for the network at swap_shards (/r/both_sendall.py:29)"),
-        ("manager_lock", [103, 104], "wait at a queue or a lock of a multiprocessing manager at write"),
+        ("manager_lock", [103, 104], "wait for a lock of a multiprocessing manager at write"),
+        (
+            "ray_joins_group_after_get",
+            [],
+            "(`ray::Engine.join_group`) on `n1` wait for the other ranks to join the process group at join",
+        ),
         ("rpc", [], "rank 1 on `n1`, pid 101 waits for an event, a condition or a barrier at score"),
         (
             "subgroup_then_all",
@@ -115,3 +130,37 @@ def test_all_or_none_of_those_that_wait_alike(name: str, pids: list[int], says: 
     found = plain(explain.explain(View(stacks.read((DUMPS / f"{name}.txt").read_text()))))
     assert [one["pid"] for one in found["named"]] == pids
     assert says in found["what"]
+
+
+def test_all_that_were_seen_wait_for_others_to_join() -> None:
+    """No collective stands, and nobody is at fault for being there; who waits for them is told, too."""
+    found = explain.explain(View(stacks.read((DUMPS / "ray_joins_group_after_get.txt").read_text())))
+    assert found.kind == "rendezvous"
+    assert "while pid 100 on `n1` waits for a result of Ray at <module>" in found.what
+    assert found.why.startswith("who has not come is not among them")
+
+
+def test_an_actor_that_ray_starts_again_and_again_lacks_no_resources() -> None:
+    again = "an actor `Engine` was restarted 7 times and is not ready"
+    processes = stacks.read((DUMPS / "ray_engine_restarts_for_ever.txt").read_text())
+    found = explain.explain(View(processes, ray={"restarting": [again], "have": "a node has at most 1 CPU"}))
+    assert (found.kind, found.why, [one.pid for one in found.named]) == ("ray", "", [100])
+    assert found.what == f"{again}, and pid 100 on `n1` waits for a result of Ray"
+    assert "logs/<node>/ray" in found.fix
+
+
+def test_a_line_that_calls_the_function_is_interrupted_by_none() -> None:
+    text = (DUMPS / "handler_takes_held_lock.txt").read_text().replace("self.rewards.sort()", "self.report()")
+    found = explain.explain(View(stacks.read(text)))
+    assert found.what.endswith("holds it itself at Metrics.record (/r/handler_takes_held_lock.py:25)")
+
+
+def test_a_process_that_is_seen_to_hold_a_managers_lock_is_the_cause() -> None:
+    text = (DUMPS / "manager_lock_of_ended_worker.txt").read_text() + (
+        '\n# jobspec: {"calls": {"110": "clock_nanosleep"}, "node": "n1", "parent": 100, "state": "S"}\n'
+        'Process 110: python -u /r/score.py\nThread 110 (idle): "MainThread"\n'
+        "    score (/r/score.py:9)  | time.sleep(3600)  |held lock\n"
+    )
+    found = explain.explain(View(stacks.read(text)))
+    assert (found.kind, [one.pid for one in found.named]) == ("sleep", [110])
+    assert "while pid 100 on `n1` waits for a lock of a multiprocessing manager" in found.what

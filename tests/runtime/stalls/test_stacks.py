@@ -86,3 +86,15 @@ def test_locks_that_a_line_holds() -> None:
     assert source.held(tree, 2) == ()
     assert source.held(tree, 4) == ("a", "self.lock", "b")
     assert source.held(tree, 6) == ("a", "self.lock")
+
+
+def test_a_comprehension_has_the_name_of_the_function_around_it() -> None:
+    """Of the same file only: a lambda that a library calls is around nothing that is known."""
+    frames = ["<genexpr> (a.py:3)", "<listcomp> (a.py:3)", "f (a.py:3)", "<lambda> (a.py:2)", "call (b.py:1)"]
+    text = 'Process 7: python a.py\nThread 7 (idle): "MainThread"\n' + "".join(
+        f"    {one}\n" for one in frames
+    )
+    (process,) = stacks.read(text)
+    named = [frame.function for frame in process.threads[0].frames]
+    assert named == ["f.<listcomp>.<genexpr>", "f.<listcomp>", "f", "<lambda>", "call"]
+    assert stacks.read(stacks.write([process]))[0].threads == process.threads

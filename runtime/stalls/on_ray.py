@@ -1,0 +1,105 @@
+"""What Ray's GCS and the titles of its workers say of a stall.
+
+Pure functions; the rules of `explain` that concern Ray.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import List, Optional, Sequence
+
+from jobspec.runtime.stalls import waits
+from jobspec.runtime.stalls.blame import Explanation
+from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, at, cohorts, does
+from jobspec.runtime.stalls.phrases import DOES
+from jobspec.runtime.stalls.stacks import Process
+
+_BEGUN = re.compile(r"^ray::([^.\s]+)\.__init__")
+_METHOD = re.compile(r"^ray::[^.\s(]+\.(\w+)")
+_HELD_BACK = (
+    "see whether that is a generator whose reader takes no more (`_generator_backpressure_num_objects`): it"
+    " holds its actor, which answers no other call (`max_concurrency`)"
+)
+
+
+def demand(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
+    """Resources that Ray does not have, or an actor that is dead, while a process waits for Ray."""
+    waiting = [group for group in groups if group.wait.kind in (waits.RAY, waits.PLACEMENT)]
+    if not waiting:
+        return None
+    place = waiting[0].wait.place
+    met = f"{waiting[0].names} {does(waiting[0])}"
+    pending = _without_begun(list(view.ray.get("pending", ())), people)
+    if pending:
+        what = f"Ray has not the resources for {pending[0]}, and {met}"
+        why = str(view.ray.get("have", ""))
+        fix = "ask for less (CPUs and GPUs of each bundle, the strategy), or for more nodes"
+        return Explanation("ray-demand", what, why, fix, named=waiting[0].members, frame=place)
+    dead = list(view.ray.get("dead", ()))
+    again = list(view.ray.get("restarting", ()))
+    busy = [one for one in people if one.command.startswith("ray::") and waits.of(one).place is not None]
+    if again and all(_BEGUN.match(one.command) for one in busy):
+        fix = "look at its log (`logs/<node>/ray`) for why its constructor ends, or does not end"
+        return Explanation(
+            "ray", f"{again[0]}, and {met}", "", fix, inferred=True, named=waiting[0].members, frame=place
+        )
+    if dead and not busy:
+        what = f"the actor {dead[0]} is dead, no other runs anything, and {met}"
+        fix = "look for its end in its log (`logs/<node>/ray`)"
+        return Explanation(
+            "ray-actor-dead", what, "", fix, inferred=True, named=waiting[0].members, frame=place
+        )
+    return _queued(view, waiting, busy)
+
+
+def _without_begun(pending: List[str], people: Sequence[Process]) -> List[str]:
+    """The rows without those of actors whose constructor runs: these have their resources."""
+    for process in people:
+        found = _BEGUN.match(process.command)
+        begun = next((row for row in pending if found and row.startswith(f"an actor `{found[1]}` ")), None)
+        if begun is not None:
+            pending.remove(begun)
+    return pending
+
+
+def _queued(view: View, waiting: Sequence[Cohort], busy: Sequence[Process]) -> Optional[Explanation]:
+    """Tasks for which no node has room, while nobody works who could leave any. Only where every node gave
+    its dump."""
+    queued = list(view.ray.get("queued", ())) if view.complete else []
+    if not queued or any(waits.of(one).kind not in (waits.RAY, waits.PLACEMENT) for one in busy):
+        return None
+    asks = next((group for group in waiting if group.members[0].command.startswith("ray::")), waiting[0])
+    what = f"no node has room for {queued[0]}, no process of Ray computes, and {asks.names} {does(asks)}"
+    fix = "leave room beside the actors (their `num_cpus`, `num_gpus`), or let the task ask for less"
+    return Explanation(
+        "ray-demand", f"{what}{at(asks.wait)}", "", fix, False, True, asks.members, asks.wait.place
+    )
+
+
+def all_wait(people: Sequence[Process]) -> Optional[Explanation]:
+    """Processes that all wait for results of Ray, while no process of the run computes one."""
+    waiting = [one for one in people if waits.of(one).kind in (waits.RAY, waits.PLACEMENT)]
+    if not waiting:
+        return None
+    actors = [one for one in waiting if one.command.startswith("ray::")]
+    said = "; ".join(
+        f"{group.names} {does(group)}{at(group.wait)}" for group in cohorts(actors or waiting)[:4]
+    )
+    begun = [one for one in people if waits.of(one).place is None and _METHOD.match(one.command)]
+    what = f"{said}, and {_begun(begun) or 'no process of the run is seen to work on it'}"
+    place = waits.of((actors or waiting)[0]).place
+    if len(actors) < 2:
+        fix = _HELD_BACK if begun else DOES[waits.RAY][1]
+        return Explanation("ray", what, "", fix, inferred=True, named=tuple(waiting), frame=place)
+    fix = "see whether they wait for each other: an actor that waits answers nobody (`max_concurrency`)"
+    return Explanation("ray-cycle", what, "", fix, inferred=True, named=tuple(actors), frame=place)
+
+
+def _begun(processes: Sequence[Process]) -> str:
+    """Workers whose title names a method, of which their stacks show nothing: so a generator is held back."""
+    said = [
+        f"{one.name} has begun `{found[1]}`, and stands in Ray itself"
+        for one in processes[:SHOWN]
+        if (found := _METHOD.match(one.command))
+    ]
+    return "; ".join(said)
