@@ -159,7 +159,7 @@ def _decide(signal: Signal, min_change: float) -> Signal:
     if change == 0:
         reason = "did not change"
     elif change < 0 and signal.effect <= -MIN_EFFECT:
-        reason = f"moved the wrong way: it should have moved {signal.direction}"
+        reason = "fell instead of rising" if signal.direction == "up" else "rose instead of falling"
     elif change < 0:
         reason = f"shows no {noun}: the change is within its noise"
     elif signal.p_value >= ALPHA:

@@ -30,9 +30,12 @@ SEVERAL = (
     *(kind(name, rf"(?i:\b{name}){_COUNT}") for name in ("NNODES", "nnodes", "SLURM_NNODES", "num_nodes")),
     *(kind(name, rf"\b{name}{_RANK}") for name in ("NODE_RANK", "node_rank", "node-rank")),
 )
-ALL = (*OWN, *HERE, *SEVERAL)
+RUN_ID = (kind("run_id"),)
+ALL = (*OWN, *HERE, *SEVERAL, *RUN_ID)
 _USED = re.compile(rb"(?:Bootstrap ?|NET/\w+ ): Using ([^\n]*)")
 _IP = re.compile(rb":(\d+(?:\.\d+){3})<")
+# torchrun's launch configuration, and its warning where `--rdzv-id` is empty.
+_RUN_ID = re.compile(rb"(generated a random )?\brun_id *: (\S+)")
 _CALLED = re.compile(r"\b[Cc]onnect to (\d+(?:\.\d+){3})<")
 MOST_NAMES = 8
 NOT_MET = frozenset({"network.too-few", "network.rendezvous"})
@@ -42,16 +45,23 @@ ONE_PLACE = (
     " them to the name of one, mostly the first (`scontrol show hostnames $SLURM_JOB_NODELIST | head -n1`)."
     " Else"
 )
+ONE_RUN = (
+    "launchers meet only under one run id, and one that is made at random no other node has: give torchrun the"
+    " same id on all nodes of a job (`--rdzv_id=$SLURM_JOB_ID`, or a fixed word; is the variable that it is"
+    " taken from set on each node?). Else"
+)
 
 
 @dataclass
 class Addresses:
     """What an attempt's log shows: addresses that NCCL uses, the first line that names this machine as the
-    place to meet, and the first that counts several nodes."""
+    place to meet, the first that counts several nodes, and the launchers' run ids, each with its line and
+    whether it was made at random."""
 
     own: set[str] = field(default_factory=set)
     here: tuple[int, str] | None = None
     several: tuple[int, str] | None = None
+    run_ids: dict[str, tuple[int, bool]] = field(default_factory=dict)
 
     def add(self, view: View, number: int, hints: Set[str]) -> None:
         """Take the view's own lines; `number` is that of the first."""
@@ -60,6 +70,9 @@ class Addresses:
             self.own.update(address.decode() for address in found)
         self.here = self.here or _first(view, number, present(HERE, hints))
         self.several = self.several or _first(view, number, present(SEVERAL, hints))
+        for found in _RUN_ID.finditer(view.text) if present(RUN_ID, hints) else ():
+            line = number + view.offset(found.start()) - view.start
+            self.run_ids.setdefault(found[2].decode("utf-8", "replace"), (line, found[1] is not None))
 
 
 def with_addresses(matches: Sequence[Match], logs: Sequence[tuple[str, Addresses]]) -> list[Match]:
@@ -68,7 +81,26 @@ def with_addresses(matches: Sequence[Match], logs: Sequence[tuple[str, Addresses
     own = set[str]().union(*(addresses.own for _, addresses in logs))
     here = next(((file, *log.here) for file, log in logs if log.here), None)
     several = next(((file, *log.several) for file, log in logs if log.several), None)
-    return [_with_addresses(match, own, here, several) for match in matches]
+    found = [_with_addresses(match, own, here, several) for match in matches]
+    apart = _apart(logs) if several is not None else ""
+    return [
+        replace(match, facts=(*match.facts, apart), fix=f"{ONE_RUN} {match.fix}")
+        if apart and match.signature in NOT_MET
+        else match
+        for match in found
+    ]
+
+
+def _apart(logs: Sequence[tuple[str, Addresses]]) -> str:
+    """The run ids of launchers that cannot meet under them; "" where there is one that was given."""
+    ids = {run: (file, *place) for file, log in logs for run, place in log.run_ids.items()}
+    if len(ids) < 2 and not any(random for _, _, random in ids.values()):
+        return ""
+    told = [
+        f"{run} ({file}:{line}{', made at random' if random else ''})"
+        for run, (file, line, random) in sorted(ids.items())
+    ]
+    return f"run ids of the launchers: {some(told, MOST_NAMES)}"
 
 
 def _with_addresses(

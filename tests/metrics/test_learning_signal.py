@@ -90,10 +90,10 @@ def test_exact_line_passes_without_noise() -> None:
     ("function", "reason"),
     [
         (lambda step: 0.5, "did not change"),
-        (lambda step: 1.0 - step / 100, "wrong way"),
-        (lambda step: math.sin(step), "no trend|wrong way"),
+        (lambda step: 1.0 - step / 100, "fell instead of rising"),
+        (lambda step: math.sin(step), "no trend|fell instead of rising"),
         (lambda step: 0.9 if step == 30 else 0.1, "no trend|standard errors"),
-        (lambda step: -abs(step - 15.5), "did not change|no trend|wrong way"),
+        (lambda step: -abs(step - 15.5), "did not change|no trend|fell instead of rising"),
     ],
     ids=["constant", "falling", "wave", "one outlier", "up and down"],
 )
@@ -101,6 +101,10 @@ def test_no_signal(function: Callable[[int], float], reason: str) -> None:
     signal = assess(series(function))
     assert not signal.moved
     assert any(part in signal.reason for part in reason.split("|"))
+
+
+def test_a_loss_that_rises_is_said_to_rise() -> None:
+    assert assess(series(lambda step: step / 100), "down").reason == "rose instead of falling"
 
 
 def test_change_below_the_asked_one_does_not_pass() -> None:
