@@ -255,7 +255,7 @@ def test_variable_or_added_key_proves_no_feature(tmp_path: Path, trace: str) -> 
     ("change", "reason"),
     [
         ({}, ""),
-        ({"actor__kl_loss": 0.0}, "the adapter is frozen"),
+        ({"actor__kl_loss": 0.0}, "an adapter is frozen"),
         ({"actor__grad_norm": 0.0}, "0 in 20 of 20 logged steps"),
         ({"critic__rewards__mean": 0.5}, "critic/rewards/mean"),
     ],
