@@ -288,7 +288,8 @@ class ConsoleReader:
 class NemoSteps:
     """NeMo-RL's step over all epochs: its headers start anew in each epoch.
 
-    The name of a step's data file holds that number. Source: NeMo-RL `algorithms/grpo.py`.
+    The name of a step's data file holds that number; early releases, of one epoch, count the files from 0.
+    Source: NeMo-RL `algorithms/grpo.py`.
     """
 
     epoch: int = 0
@@ -298,8 +299,8 @@ class NemoSteps:
 
     def note(self, text: str) -> None:
         if (match := NEMO_DATA.match(text)) is not None and self.header:
-            self.step = int(match[1])
-            self.base = self.step - self.header
+            self.base = max(0, int(match[1]) - self.header)
+            self.step = self.base + self.header
         elif (match := NEMO_EPOCH.match(text)) is not None:
             following = self.epoch and int(match[1]) > self.epoch
             self.base = self.base + self.header if following else 0

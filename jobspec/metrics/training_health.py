@@ -309,9 +309,9 @@ def _lost(rows: Rows) -> Iterator[Trouble]:
         return
     tail = rows[at:]
     since = _since(tail, lambda value: value < peak - BEGUN * (peak - end))
-    top = f"`{rows[0].metric}` stood at {peak:.3g} about step {tail[width // 2].step}"
+    top = f"`{rows[0].metric}` had a mean of {peak:.3g} about step {tail[width // 2].step}"
     what = f"{top} and fell to about {end:.3g} by step {rows[-1].step}, from about step {since.step} on"
-    why = "what the reward had gained is lost" if rose else "the reward is far below what it was before"
+    why = "what it had gained is lost" if rose else "it is far below what it was before"
     fix = "look at samples and at KL, entropy and gradient norm about that step; use an earlier checkpoint"
     kind = "reward-collapse" if share >= LOST_ALL else "reward-fell"
     yield Trouble(kind, since, what, why, fix, fatal=share >= LOST_ALL)

@@ -277,7 +277,8 @@ def _follow_ups(report: Report) -> Iterator[str]:
     else:
         yield from _from_deliverables(verdict.deliverables)
     yield from (f"node: {item.fix}" for item in verdict.findings if item.rule == NAMED)
-    yield f"needed rerun: the same {'spec' if not report.foreign else 'command'} after that"
+    command = "the command, corrected where it is the cause," if report.foreign else "the same spec"
+    yield f"needed rerun: {command} after that"
 
 
 def _from_deliverables(items: Sequence[Deliverable]) -> Iterator[str]:

@@ -46,9 +46,9 @@ ONE_PLACE = (
     " Else"
 )
 ONE_RUN = (
-    "launchers meet only under one run id, and one that is made at random no other node has: give torchrun the"
-    " same id on all nodes of a job (`--rdzv_id=$SLURM_JOB_ID`, or a fixed word; is the variable that it is"
-    " taken from set on each node?). Else"
+    "launchers meet only under one run id, and one that is made at random no other node has: give torchrun"
+    " the same id on all nodes of a job (`--rdzv_id=$SLURM_JOB_ID`, or a fixed word; is the variable that it"
+    " is taken from set on each node?)"
 )
 
 
@@ -70,9 +70,9 @@ class Addresses:
             self.own.update(address.decode() for address in found)
         self.here = self.here or _first(view, number, present(HERE, hints))
         self.several = self.several or _first(view, number, present(SEVERAL, hints))
-        for found in _RUN_ID.finditer(view.text) if present(RUN_ID, hints) else ():
-            line = number + view.offset(found.start()) - view.start
-            self.run_ids.setdefault(found[2].decode("utf-8", "replace"), (line, found[1] is not None))
+        for run_id in _RUN_ID.finditer(view.text) if present(RUN_ID, hints) else ():
+            line = number + view.offset(run_id.start()) - view.start
+            self.run_ids.setdefault(run_id[2].decode("utf-8", "replace"), (line, run_id[1] is not None))
 
 
 def with_addresses(matches: Sequence[Match], logs: Sequence[tuple[str, Addresses]]) -> list[Match]:
@@ -84,7 +84,7 @@ def with_addresses(matches: Sequence[Match], logs: Sequence[tuple[str, Addresses
     found = [_with_addresses(match, own, here, several) for match in matches]
     apart = _apart(logs) if several is not None else ""
     return [
-        replace(match, facts=(*match.facts, apart), fix=f"{ONE_RUN} {match.fix}")
+        replace(match, facts=(*match.facts, apart), fix=ONE_RUN)
         if apart and match.signature in NOT_MET
         else match
         for match in found

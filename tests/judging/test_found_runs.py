@@ -61,7 +61,7 @@ def test_files_name_their_framework(run: FoundRun, tmp_path: Path) -> None:
     if run.frameworks:
         assert (which_framework(tmp_path)[0].name,) == run.frameworks
     else:
-        with pytest.raises(JobspecError, match="do not say which framework ran"):
+        with pytest.raises(JobspecError, match="show none of the frameworks that jobspec knows"):
             which_framework(tmp_path)
 
 

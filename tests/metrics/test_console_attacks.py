@@ -129,6 +129,10 @@ def test_nemo_rl_data_file_names_the_step_of_a_resumed_run() -> None:
     assert nemo_steps(nemo(2, 1, 2, data=10)) == [11, 12]
 
 
+def test_nemo_rl_data_file_of_an_early_release_counts_from_zero() -> None:
+    assert nemo_steps(nemo(1, 1, 2, data=-1)) == [1, 2]
+
+
 def test_second_attempt_in_one_log_starts_anew() -> None:
     assert nemo_steps(nemo(1, 1, 2) + nemo(1, 1, 2)) == [1, 2, 1, 2]
     table = Table(tuple(parse_console((nemo(1, 1, 2) + nemo(1, 1)).splitlines(keepends=True))))
