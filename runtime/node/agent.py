@@ -204,6 +204,8 @@ class Node:
 
     def _write_pid_file(self) -> None:
         """For `exec`: nothing secret is in it, those are read from the agent's own environment."""
+        if self._stopping.is_set():  # `stop` has removed it
+            return
         hidden = {*self.plan.passed, "RAY_AUTH_TOKEN", "JOBSPEC_TOKEN"}
         changed = {k: v for k, v in self.env.items() if k not in hidden and self._base.get(k) != v}
         record = {

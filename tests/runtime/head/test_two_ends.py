@@ -209,7 +209,7 @@ def test_ray_is_stopped_though_its_logs_cannot_be_copied(
         return opened(path, *rest, **more)
 
     monkeypatch.setattr(Path, "open", turn_over)
-    node._ray = SimpleNamespace(stop=stopped.set)  # type: ignore[assignment]
+    node._ray = SimpleNamespace(stop=stopped.set, leave=lambda: None, there=True)  # type: ignore[assignment]
     assert node.handle("stop", {"keep_ray_logs": True}) == {"ended": 0, "left": []}
     assert stopped.is_set()
     assert [path.name for path in (node.paths.logs / "ray").iterdir()] == ["kept"]
