@@ -38,7 +38,8 @@ def environment(plan: Plan, run_dir: Path) -> Dict[str, str]:
     env.update(record["env"])
     if env.get("RAY_AUTH_MODE") == "token" and plan.upstream is None:
         keeper = env.get("JOBSPEC_KEPT_RAY", "")  # the agent whose Ray it is
-        env["RAY_AUTH_TOKEN"] = ray_token(_environ(int(keeper))["JOBSPEC_TOKEN"] if keeper else token)
+        token = _environ(int(keeper)).get("JOBSPEC_TOKEN", "") if keeper else token
+        env["RAY_AUTH_TOKEN"] = ray_token(token)
     # `ray` lies beside the Python that runs this, which a venv need not have put on PATH.
     folders = env.get("PATH", os.defpath).split(os.pathsep)
     env["PATH"] = os.pathsep.join(dict.fromkeys([*folders, str(Path(sys.executable).parent)]))

@@ -128,8 +128,8 @@ class Keeper:
     def _left(self, wait_s: float) -> Dict[str, str]:
         """What runs below this agent beside Ray's own, command lines by pid; once more until it has ended.
 
-        Its own are also the raylet's children that never got work, or have none any more: it keeps as many as
-        it has CPUs, ends those of a job that is over, and gives the next job none that another has used.
+        Its own are also the raylet's children without work: it keeps as many as it has CPUs, and gives a job
+        none that another has used. Source: ray, src/ray/raylet/worker_pool.cc, `PopWorker`.
         """
         end = time.monotonic() + wait_s
         while True:

@@ -272,6 +272,20 @@ def test_exec_takes_no_other_process_for_an_agent(tmp_path: Path) -> None:
     assert [finding.rule for finding in told.value.findings] == ["exec.no-agent"]
 
 
+def test_exec_in_a_run_whose_kept_ray_has_gone_is_no_bug(tmp_path: Path) -> None:
+    """Its agent's pid may be another program's by then, which has no token."""
+    run = make_run(tmp_path)
+    folder = Path(run.plan.node_local) / f"agents-{os.getuid()}"
+    folder.mkdir(parents=True, mode=0o700)
+    with subprocess.Popen(["sleep", "60"], env={}) as other:
+        env = {"RAY_AUTH_MODE": "token", "JOBSPEC_KEPT_RAY": str(other.pid)}
+        pid = os.getpid()
+        record = {"pid": pid, "started": started(pid), "run_dir": str(run.root), "env": env}
+        (folder / "agent.json").write_text(json.dumps(record))
+        assert exec_in_run.environment(run.plan, run.root)["RAY_AUTH_TOKEN"]
+        other.kill()
+
+
 @ROOT
 @pytest.mark.parametrize("whose", ["another's", "open", "a link", "in another's"])
 def test_exec_believes_no_record_that_others_may_write(tmp_path: Path, whose: str) -> None:
