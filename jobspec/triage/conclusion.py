@@ -31,9 +31,15 @@ from jobspec.triage.silence import STALL, with_last_work, with_silence
 # Of a run without a train step these explain more than its end, though other processes may have gone on.
 EXCEPTIONS = frozenset({"effect.exception", "effect.rollout", "effect.text-read"})
 # What a library says about how it was started, where processes never came.
-STARTED_ALONE, STARTED_TWICE = "note.srun-unused", "note.srun-launchers"
+STARTED_ALONE, STARTED_TWICE, RAY_HERE = "note.srun-unused", "note.srun-launchers", "note.ray-here"
 # What comes of launchers that are started several times on a node.
 OF_TWO_LAUNCHERS = frozenset({"network.port-in-use", "network.listen", "network.duplicate-rank"})
+RAY_NOT_MET = frozenset({"ray.gcs-stale", "ray.gcs-unreachable", "ray.gpus-missing", "ray.join-timeout"})
+AFTER_END = (
+    "a training had ended: where nothing else was to follow, look at what kept the job after it (an upload, a"
+    " tracker that cannot reach its server: WANDB_MODE=offline and `wandb sync` later; a process that does not"
+    " end), and whether its output is whole; else raise `resources.time` for what was to come"
+)
 NETWORK, WAITS = "network", "train.waits"
 NO_NUMBER = "provider.nan"
 FROM_THE_START = (
@@ -219,7 +225,8 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
         place, sure = max(ends, key=lambda known: known[1])
         fact = f"a trainer {'had said before' if sure else 'says as well'} that it was at its end ({place})"
         told = told if told is not None and told.kind == STALL else end
-        told = replace(told, facts=(*told.facts, fact))
+        fix = AFTER_END if sure and told.kind == "time-limit" else told.fix
+        told = replace(told, facts=(*told.facts, fact), fix=fix)
     if told is None:
         return matches
     if told.kind != STALL:
@@ -236,7 +243,11 @@ def _came_before(mark: Landmark, file: str, end: Match) -> bool:
 
 def _with_launch(matches: list[Match]) -> list[Match]:
     """The matches; where processes never came, or met their like, with what tells how the program was started."""
-    for signature, told in ((STARTED_ALONE, NOT_MET), (STARTED_TWICE, NOT_MET | OF_TWO_LAUNCHERS)):
+    for signature, told in (
+        (STARTED_ALONE, NOT_MET),
+        (STARTED_TWICE, NOT_MET | OF_TWO_LAUNCHERS),
+        (RAY_HERE, RAY_NOT_MET),
+    ):
         start = next((match for match in matches if match.signature == signature), None)
         if start is not None:
             fact = f"at {start.file}:{start.line} {start.title}"
