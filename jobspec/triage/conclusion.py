@@ -37,8 +37,8 @@ OF_TWO_LAUNCHERS = frozenset({"network.port-in-use", "network.listen", "network.
 RAY_NOT_MET = frozenset({"ray.gcs-stale", "ray.gcs-unreachable", "ray.gpus-missing", "ray.join-timeout"})
 AFTER_END = (
     "a training had ended: where nothing else was to follow, look at what kept the job after it (an upload, a"
-    " tracker that cannot reach its server: WANDB_MODE=offline and `wandb sync` later; a process that does not"
-    " end), and whether its output is whole; else raise `resources.time` for what was to come"
+    " tracker that cannot reach its server: WANDB_MODE=offline and `wandb sync` later; a process that does"
+    " not end), and whether its output is whole; else raise `resources.time` for what was to come"
 )
 NETWORK, WAITS = "network", "train.waits"
 NO_NUMBER = "provider.nan"
@@ -242,7 +242,7 @@ def _came_before(mark: Landmark, file: str, end: Match) -> bool:
 
 
 def _with_launch(matches: list[Match]) -> list[Match]:
-    """The matches; where processes never came, or met their like, with what tells how the program was started."""
+    """The matches; where processes never came, or met their like, with how the program was started."""
     for signature, told in (
         (STARTED_ALONE, NOT_MET),
         (STARTED_TWICE, NOT_MET | OF_TWO_LAUNCHERS),

@@ -33,8 +33,8 @@ _KEYS = re.compile(r"\s*(?:(?:Missing|Unexpected) key\(s\) in state_dict|size mi
 # The sentence of a message that says what to do. A long line is shown cut, and these words stand at its end.
 AS_SAID = "do what the line says"
 _SAYS = re.compile(
-    r"(?:^|[.!?:;,(] ?|(?i:hint): )((?:[Pp]lease|Use|Try|Set|Pass|Install|Specify|Consider|Did you mean|[Ii]f you)"
-    r" .{8,160}?)(?=[.!?](?:\s|$)|$)"
+    r"(?:^|[.!?:;,(] ?|(?i:hint): )((?:[Pp]lease|Use|Try|Set|Pass|Install|Specify|Consider|Did you mean"
+    r"|[Ii]f you) .{8,160}?)(?=[.!?](?:\s|$)|$)"
 )
 # Frames that show a model at work, so one that is built, whatever lines stand above.
 _AT_WORK = re.compile(

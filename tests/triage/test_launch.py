@@ -24,7 +24,9 @@ def test_launchers_that_srun_starts_several_times_on_a_node_are_told(
 
 def test_ray_at_an_address_of_its_machine_alone_is_told_where_nobody_reaches_it(tmp_path: Path) -> None:
     (tmp_path / "head.log").write_text("INFO scripts.py:862 -- Local node IP: 127.0.0.1\n")
-    worker = "[W 771] gcs_rpc_client.h:155: Failed to connect to GCS at address 10.3.0.11:6379 within 5 seconds.\n"
+    worker = (
+        "[W 771] gcs_rpc_client.h:155: Failed to connect to GCS at address 10.3.0.11:6379 within 5 seconds.\n"
+    )
     (tmp_path / "worker.log").write_text(worker)
     cause = scan([str(tmp_path)], [])[0]
     assert cause.signature == "ray.gcs-stale"
@@ -36,7 +38,9 @@ LIMIT = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2025-03-11T11:00:22 DUE
 DONE = "{'train_runtime': 4210.1, 'train_samples_per_second': 8.68, 'train_loss': 0.611, 'epoch': 3.0}"
 
 
-@pytest.mark.parametrize(("lines", "begins"), [((), "if it was still working"), ((DONE,), "a training had ended")])
+@pytest.mark.parametrize(
+    ("lines", "begins"), [((), "if it was still working"), ((DONE,), "a training had ended")]
+)
 def test_time_limit_after_the_end_of_the_training_asks_for_what_came_later(
     lines: tuple[str, ...], begins: str
 ) -> None:
@@ -52,7 +56,9 @@ def test_nodes_that_lack_an_environment_are_named() -> None:
 
 
 def test_sentence_that_says_what_to_do_is_repeated() -> None:
-    line = "RuntimeError: You set `--ntasks=8` in your script, but this variable is not supported. HINT: Use `--n=8` instead."
+    line = (
+        "RuntimeError: You set `--ntasks=8`, but this variable is not supported. HINT: Use `--n=8` instead."
+    )
     assert '("Use `--n=8` instead")' in scan_lines([line])[0].fix
 
 

@@ -90,9 +90,7 @@ def _is_log(path: Path) -> bool:
     from jobspec.triage.dumps import is_dump_name
 
     name = path.name.removesuffix(".gz")
-    return (
-        Path(name).suffix in LOG_SUFFIXES or LOG_NAMES.search(name) is not None or is_dump_name(name)
-    )
+    return Path(name).suffix in LOG_SUFFIXES or LOG_NAMES.search(name) is not None or is_dump_name(name)
 
 
 def _readable(path: Path) -> Path:
