@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any, List, Optional, Sequence, Set, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
-from jobspec.runtime.stalls import waits
+from jobspec.runtime.stalls import texts, waits
 from jobspec.runtime.stalls.chains import ON_HOLDERS, behind, builders, held_by, other_end
 from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, at, does, moved
 from jobspec.runtime.stalls.libraries import is_library
@@ -32,8 +32,10 @@ class Explanation:
     node: str = ""
 
 
-_FAR = {waits.FILE_LOCK: "it is held by", waits.CHILD: "that is", waits.JOIN: "behind it is",
-        waits.FUTURE: "behind it is"}  # fmt: skip
+_FAR = {
+    waits.FILE_LOCK: "it is held by", waits.BATON: "such a file is open in", waits.CHILD: "that is",
+    waits.PROCESS: "that is", waits.JOIN: "behind it is", waits.FUTURE: "behind it is",
+}  # fmt: skip
 _ACQUIRES = re.compile(r"(?:^|\.)_?(?:acquire\w*|__enter__)$")
 _IMPLICIT = re.compile(r"__(?!del__)\w+__$|<")  # what a line calls without its name
 _IN_HANDLER = "take no lock in the handler of a signal: set a flag there, and let the program look at it"
@@ -65,26 +67,30 @@ def blame(kind: str, members: Sequence[Process], view: Optional[View]) -> Explan
     if deeper is not None:
         theirs = blame(kind, [deeper], replace(view, first=(), second=()))
         return replace(theirs, what=f"{what}; behind it {theirs.what}", named=tuple(members))
-    return replace(mine, what=f"{what}{_far(members[0], view) or _behind_thread(members[0], wait)}")
+    return replace(mine, what=f"{what}{_far(members, view) or _behind_thread(members[0], wait)}")
 
 
-def _far(process: Process, view: View) -> str:
-    """Who is at the other end of what the process waits at."""
+def _far(members: Sequence[Process], view: View) -> str:
+    """Who is at the other end of what the first of them waits at."""
+    process = members[0]
     far = other_end(process, view)
     if far is process:
-        return "; the other end is the process itself"
+        locked = waits.of(process).kind == waits.FILE_LOCK
+        return "; the process itself holds it" if locked else "; the other end is the process itself"
     if far is not None:
         theirs = waits.of(far)
         if waits.of(process).kind in (waits.NETWORK, waits.LOOP):
             theirs = waits.answering(far, theirs.thread) or _within(far, theirs, None)[0]
         there = Cohort(theirs, (far,))
         mine = waits.of(process)
-        who = "such a file is open in" if mine.op == waits.BATON else _FAR.get(mine.kind, "the other end is")
+        who = _FAR.get(mine.op) or _FAR.get(mine.kind, "the other end is")
         if mine.kind == waits.FILE_LOCK and (files := far.facts.get("locked")):
             who = f"`{files[0].rsplit('/', 1)[-1]}` is locked by"
         told = f"; {who} {far.name}, which {does(there)}{at(there.wait)}"
-        back = other_end(far, view) is process
-        return f"{told}: each waits for the other" if back else told
+        beyond = other_end(far, view)
+        if beyond is process:
+            return ": each waits for the other" if far in members else f"{told}: each waits for the other"
+        return f"{told}{_next(theirs, beyond)}" if beyond not in (None, far) else told
     if waits.of(process).op == waits.BATON and not builders(process, view.last):
         return "; no process that was seen has such a file open"
     wait = waits.of(process)
@@ -99,6 +105,13 @@ def _far(process: Process, view: View) -> str:
     if rows is None:
         return ""
     return f"; it waits for {_holders(rows)}" if rows else "; no other process of the run has the other end"
+
+
+def _next(wait: Wait, far: Process) -> str:
+    """Who is at the other end of that."""
+    lead = "that lock is held by" if wait.kind == waits.FILE_LOCK else "the other end of that is"
+    there = waits.of(far)
+    return f"; {lead} {far.name}, which {does(Cohort(there, (far,)))}{at(there)}"
 
 
 def _behind_thread(process: Process, wait: Wait) -> str:
@@ -122,15 +135,17 @@ def _within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, s
     if wait.kind == waits.LOOP and not (wait.thread and wait.thread.is_task):
         return _in_loop(process, wait)
     own = wait.kind == waits.NETWORK and view is not None and other_end(process, view) is process
-    inner = own or wait.kind in (waits.JOIN, waits.FUTURE)
+    inner = own or wait.on_thread
     if not inner and (wait.kind not in (waits.QUEUE, waits.LOCK) or wait.op == waits.DRAIN):
         return wait, "", wait.place
     others = _other_threads(process, wait)
     if wait.kind == waits.FUTURE and not others:  # of coroutines of a loop in another thread
         others = waits.coroutines(process)
-    told = [one for one in others if one.kind not in _TELLS_LITTLE]
+    told = [one for one in others if one.kind not in _TELLS_LITTLE and (inner or not texts.naps(one.place))]
     if len(told) == 1:
-        return replace(told[0], sure=False), "", told[0].place
+        mine = Cohort(wait, (process,))
+        label = wait.thread.label if wait.thread else "it"
+        return replace(told[0], sure=False), f"; {label} {does(mine)}{at(wait)}", told[0].place
     if inner and len(others) == 1 and others[0].thread:
         there = Cohort(others[0], (process,))
         more = f"; {others[0].thread.label} {does(there)}{at(others[0])}"
@@ -186,13 +201,12 @@ def _lock(process: Process) -> Optional[Explanation]:
     threads = [thread for thread in process.threads if id(thread) in wanted]
     for thread in threads:
         name = wanted[id(thread)]
-        others = [other for other in process.threads if other is not thread]
-        owner = next((other for other in others if name in _holds(other)), None)
-        if owner is None and name in _holds(thread):
-            owner = thread
+        mine = waits.own_frame(thread)
+        others = sorted(process.threads, key=lambda other: other is thread)  # itself last
+        owner = next((other for other in others if mine and _holds(other, name, mine)), None)
         if owner is None:
             continue
-        mine, other = waits.own_frame(thread), waits.own_frame(owner)
+        other = waits.own_frame(owner)
         base = f"in {process.name} {thread.label} waits for `{name}` at {mine}"
         fix = DOES[waits.LOCK][1]
         inferred = "inferred from the lines of the program: names of locks, not the locks themselves"
@@ -201,10 +215,11 @@ def _lock(process: Process) -> Optional[Explanation]:
             on_top = _on_top(thread.frames, taken)
             what = f"{base}, and holds it itself at {thread.frames[taken]}{on_top}"
             fix = _IN_HANDLER if on_top else fix
-        elif id(owner) in wanted and wanted[id(owner)] in _holds(thread):
+        elif id(owner) in wanted and other and _holds(thread, wanted[id(owner)], other):
             what = f"{base}, which {owner.label} holds; that one waits for `{wanted[id(owner)]}` at {other}"
         else:
-            what = f"{base}, which {owner.label} holds at {other}"
+            loop = "; it cannot go on, since that thread runs its event loop" * owner.is_task
+            what = f"{base}, which {owner.label} holds at {other}{loop}"
         frame = mine if owner is thread or id(owner) in wanted else other
         return Explanation("lock", what, inferred, fix, False, True, (process,), frame)
     return _further_in(process)
@@ -262,8 +277,22 @@ def _wants(thread: Thread) -> str:
     frame = thread.frames[0] if thread.frames else None
     if frame is None or thread.busy or is_library(frame):
         return ""
-    return waits.wanted_lock(frame.text)
+    return texts.wanted_lock(frame.text)
 
 
-def _holds(thread: Thread) -> Set[str]:
-    return {name for frame in thread.frames for name in frame.held}
+def _holds(thread: Thread, name: str, there: Frame) -> bool:
+    """Whether a frame of the thread holds the lock that is wanted in that other frame, as far as names tell:
+    those of one file, and of one class where they are an object's own. Who waits on a condition has let it
+    go."""
+    inner = waits.own_frame(thread)
+    if inner is None or re.search(rf"(?<![\w.]){re.escape(name)}\.wait(?:_for)?\(", inner.text):
+        return False
+    return any(name in frame.held and _same_scope(name, frame, there) for frame in thread.frames)
+
+
+def _same_scope(name: str, one: Frame, other: Frame) -> bool:
+    if one.file != other.file:
+        return False
+    classes = [frame.function.rpartition(".<locals>")[0] or frame.function for frame in (one, other)]
+    owners = [text.rpartition(".")[0] for text in classes]
+    return not name.startswith("self.") or "" in owners or owners[0] == owners[1]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any, List, Match, Optional, Sequence, Set, Tuple
 
-from jobspec.runtime.stalls import waits
+from jobspec.runtime.stalls import texts, waits
 from jobspec.runtime.stalls.cohorts import View, is_service
+from jobspec.runtime.stalls.libraries import is_library
 from jobspec.runtime.stalls.stacks import Process, Thread
 from jobspec.runtime.stalls.waits import ON_RANKS
 
@@ -14,8 +15,6 @@ ON_HOLDERS = frozenset({
     waits.PIPE, waits.QUEUE, waits.CHILD, waits.JOIN, waits.FUTURE, waits.LOADER, waits.FILE_LOCK, waits.OTHER
 })  # fmt: skip
 ON_CHILDREN = (waits.LOADER, waits.QUEUE, waits.CHILD, waits.JOIN, waits.FUTURE, waits.PIPE)
-_SECONDS = re.compile(r"\bsleep\((\d+(?:\.\d+)?|\.\d+)\)")
-POLL_S = 60.0
 _NOBODY = Thread("")
 _OF_LOOPS = (waits.SLEEP, waits.LOOP)
 _OF_LOOP = (waits.QUEUE, waits.SLEEP)
@@ -90,8 +89,9 @@ def held_by(process: Process) -> Optional[List[List[Any]]]:
         main = [str(wait.thread.number)] if wait.thread else []
         at = [name for name in known if name in main or str(calls.get(name, "")).startswith("wait")]
         return list({row[0]: row for name in at for row in known[name]}.values()) or None
-    inner = wait.kind in (waits.JOIN, waits.FUTURE)  # then it is for one of its threads that it waits
-    threads = [one for one in process.threads if one is wait.thread or (inner and waits.own_frame(one))]
+    threads = [
+        one for one in process.threads if one is wait.thread or (wait.on_thread and waits.own_frame(one))
+    ]
     told = [known[str(one.number)] for one in threads if str(one.number) in known]
     return [row for rows in told for row in rows] if told else None
 
@@ -140,6 +140,8 @@ def _waits_for(process: Process, able: Sequence[Process]) -> Optional[Process]:
         return building[0] if len(building) == 1 else None
     if op in waits.ON_PEOPLE:
         return None
+    if op == waits.RPC:
+        return _asked(process, others)
     rows = held_by(process)
     if kind == waits.FILE_LOCK and rows is None:
         return locker(process, near)
@@ -167,6 +169,24 @@ def _in_ray(process: Process, others: Sequence[Process]) -> Optional[Process]:
     return next(iter(named or leaves or running), None)
 
 
+def _asked(process: Process, others: Sequence[Process]) -> Optional[Process]:
+    """The one that answers a call of torch RPC; of several the one whose function the asker's lines name."""
+    found = [one for one in others if _answers_rpc(waits.of(one).thread)]
+    lines = " ".join(frame.text for thread in process.threads for frame in thread.frames)
+    named = [
+        one for one in found
+        if any(
+            not is_library(frame) and re.search(rf"\b{re.escape(frame.function.rsplit('.', 1)[-1])}\b", lines)
+            for frame in (waits.of(one).thread or _NOBODY).frames
+        )
+    ]  # fmt: skip
+    return next((some[0] for some in (found, named) if len(some) == 1), None)
+
+
+def _answers_rpc(thread: Optional[Thread]) -> bool:
+    return thread is not None and any(frame.file.endswith("rpc/internal.py") for frame in thread.frames)
+
+
 def _method(process: Process) -> str:
     """`score` of the title `ray::Reward.score`."""
     return re.split(r"::|\.", process.command.split(" ", 1)[0].split("(", 1)[0])[-1]
@@ -174,9 +194,7 @@ def _method(process: Process) -> str:
 
 def polls(process: Process) -> bool:
     """Whether it sleeps for a moment only, by the number in its line."""
-    place = waits.of(process).place
-    seconds = _SECONDS.search(place.text) if place else None
-    return seconds is not None and float(seconds[1]) <= POLL_S and not process.rank
+    return texts.naps(waits.of(process).place) and not process.rank
 
 
 def _polled(process: Process, others: Sequence[Process]) -> Optional[Process]:
@@ -211,8 +229,12 @@ def _shares(one: Process, other: Process) -> bool:
 def _has_lock(process: Process, other: Process) -> bool:
     """Whether the other one holds what this one waits for, and none of its own threads does, by the text."""
     wait = waits.of(process)
-    name = waits.wanted_lock(wait.place.text) if wait.op == waits.PROXY and wait.place else wait.op
-    return name not in ("", waits.SIGNAL) and waits.holds(other, name) and not waits.holds(process, name)
+    name = texts.wanted_lock(wait.place.text) if wait.op == waits.PROXY and wait.place else wait.op
+    return (
+        name not in ("", waits.SIGNAL, waits.NATIVE)
+        and waits.holds(other, name)
+        and not waits.holds(process, name)
+    )
 
 
 def acts(process: Process) -> bool:

@@ -31,6 +31,8 @@ from jobspec.runtime.stalls.phrases import DOES
 from jobspec.runtime.stalls.stacks import Frame, Process
 from jobspec.runtime.stalls.waits import ON_RANKS
 
+_PAIRS = {"send": ("sends", "receives"), "recv": ("receives", "sends")}
+
 
 def explain(view: View) -> Explanation:
     """The first cause that a rule finds, in the order of what is certain; else that none is shown."""
@@ -239,9 +241,12 @@ def _all_wait(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanatio
         what = f"all of {only.names} wait in the same place: `{only.wait.op}`{at(only.wait)}"
         why = "their stacks do not differ: sizes, the network or a device may, which stacks do not show"
         fix = "compare the flight recorder's dumps (sizes and order), NCCL's log and the GPUs of all ranks"
+        if pair := _PAIRS.get(only.wait.op.lstrip("i")[:4]):
+            why = "each of them {}, and none of them {}".format(*pair)
+            fix = "let the one of each pair send while the other receives, or use `batch_isend_irecv`"
         return Explanation("collective-all", what, why, fix, inferred=True, frame=only.wait.place)
     said = "; ".join(f"{group.names} {does(group)}{at(group.wait)}" for group in waiting[:4])
-    what = f"the ranks stand in different collectives: {said}"
+    what = f"the ranks wait in collectives at different places: {said}"
     fix = "make all ranks call the same collectives in the same order; look for a branch that only some take"
     rare = _stranger(waiting)
     why = ""
@@ -295,11 +300,14 @@ def _chain(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
     firm = [one for one in _ends(_roots(able), able) if one in firm] or firm
     best = cohorts(firm)
     alike = len(best) > 1 and len(best[-1].members) == len(best[-2].members)
+    if alike and len(firm) == 2 and in_circle(firm[0], firm):
+        return replace(blame("waits", firm[:1], view), named=tuple(firm))
     if alike or len({role(one) for one in firm}) > 1:
         return _several(best)
     same = next(group for group in groups if best[-1].members[0] in group.members)
     found = blame("waits", [one for one in same.members if one in able], view)
-    others = [one for one in (*firm, *able) if one not in found.named and one.name not in found.what]
+    opened = [one for one in people if waits.of(one).op == waits.ACCEPT]
+    others = [one for one in (*firm, *able, *opened) if one not in found.named and one.name not in found.what]
     if others:
         said = "; ".join(f"{group.names} {does(group)}{at(group.wait)}" for group in cohorts(others)[:3])
         round_ = any(in_circle(one, able) for one in found.named) and "each waits" not in found.what

@@ -124,6 +124,37 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
         "answer the prompt beforehand, by an option or a variable: nobody is at that terminal",
         False,
     ),
+    (waits.QUEUE, waits.INNER): (
+        "waits at a queue of its own process",
+        "see which thread or coroutine should put into it, and whether an error ended that one",
+        True,
+    ),
+    (waits.QUEUE, waits.RESULTS): (
+        "waits for results of its multiprocessing pool",
+        "see what the pool's workers do, and whether one was killed: its task is never done again",
+        True,
+    ),
+    (waits.JOIN, waits.PROCESS): DOES[waits.CHILD],
+    (waits.JOIN, waits.RESULTS): (
+        "waits for the workers of its multiprocessing pool to end",
+        "see what the pool's workers do",
+        True,
+    ),
+    (waits.FUTURE, waits.RPC): (
+        "waits for a future of torch, as its RPC gives",
+        "see what the rank that is asked does for it: give `timeout=` to the call",
+        True,
+    ),
+    (waits.IDLE, waits.ACCEPT): (
+        "waits for a connection",
+        "see who should connect, and to which address",
+        True,
+    ),
+    (waits.COLLECTIVE, waits.WORK): (
+        "waits for a collective that it has begun (`wait`)",
+        "see which ranks do not come to it: their stacks",
+        False,
+    ),
     (waits.QUEUE, waits.PROXY): (
         "waits at a queue or another object of a multiprocessing manager",
         "see who should put into it",
@@ -147,6 +178,11 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
     (waits.LOOP, waits.SIGNAL): (
         "waits in its event loop for an event or a condition",
         "see which coroutine should set it, and whether an error or a timeout ended that one",
+        False,
+    ),
+    (waits.LOCK, waits.NATIVE): (
+        "waits in a C function for another thread (futex)",
+        "take its stack with `py-spy dump --native` or GDB; a fork ends the threads of libraries",
         False,
     ),
     (waits.LOCK, waits.SIGNAL): (

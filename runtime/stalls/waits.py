@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Iterator, List, Optional, Pattern, Tuple
 
+from jobspec.runtime.stalls import texts
 from jobspec.runtime.stalls.libraries import is_library
 from jobspec.runtime.stalls.stacks import MAIN, Frame, Process, Thread
 
@@ -22,15 +23,17 @@ DEBUGGER, TERMINAL, BATON = "debugger", "terminal", "baton"  # the same of a pip
 ON_PEOPLE = (DEBUGGER, TERMINAL)
 UNDONE, FULL, BACKWARD = "task_done", "full", "backward"  # the same of a queue, and of a collective
 PROXY, POOLED = "proxy", "pooled"  # of a queue or a lock (a manager's), and of the network
+INNER, RESULTS = "inner", "results"  # of a queue: one between threads or coroutines, and a pool's results
+RPC, ACCEPT, WORK = "rpc", "accept", "wait"  # of a future, of who is idle, and of a collective begun before
+NATIVE, PROCESS = (
+    "C function",
+    "process",
+)  # of a lock (only the call tells), and of who joins
 TURN, SIGNAL = "turn of others", "signal of others"  # the same of locks and event loops: no name of a lock
 ON_RANKS = frozenset({COLLECTIVE, RENDEZVOUS, DEVICE})  # these wait for other ranks
 _OUTWARD = (NETWORK, RAY, PLACEMENT, CHILD)  # for another process
 AT_ONE = (NETWORK, PIPE, FILE_LOCK)  # `op` is the one connection or file
 
-_OPS = (
-    r"all_reduce\w*|all_gather\w*|_all_gather_base|reduce_scatter\w*|broadcast\w*|barrier|monitored_barrier"
-    r"|gather\w*|scatter\w*|reduce|send\w*|recv\w*|i?send|i?recv|all_to_all\w*|batch_isend_irecv|wait_tensor|all_to_all_single"
-)
 # Debuggers, at whose prompt somebody is waited for; those of Ray wait for a connection first.
 _PROMPTS = r"(?:pdb|cmd|code)\.py|IPython/\S+\.py|ray/util/(?:rpdb|debugpy)\.py|debugpy/\S+\.py"
 _RULES: Tuple[Tuple[str, Pattern[str], Pattern[str]], ...] = tuple(
@@ -39,10 +42,10 @@ _RULES: Tuple[Tuple[str, Pattern[str], Pattern[str]], ...] = tuple(
         (RENDEZVOUS, r"torch/distributed/\S+\.py",
          r"init_process_group|_new_process_group_helper|next_rendezvous|_env_rendezvous_handler|_create_c10d_store"
          r"|_store_based_barrier|rendezvous"),
-        (COLLECTIVE, r"torch/distributed/\S+\.py", _OPS),
+        (COLLECTIVE, r"torch/distributed/\S+\.py", texts.COLLECTIVES),
         (COLLECTIVE, r"torch/nn/parallel/distributed\.py|torch/distributed/utils\.py",
          r"_sync_\w+|_verify_param_shape_across_processes|_\w+_broadcast_coalesced|_pre_forward"),
-        (COLLECTIVE, r"\S*(?:pynccl|custom_all_reduce|device_communicators/\w+)\.py", _OPS),
+        (COLLECTIVE, r"\S*(?:pynccl|custom_all_reduce|device_communicators/\w+)\.py", texts.COLLECTIVES),
         (DEVICE, r"torch/cuda/(?:__init__|streams)\.py", r"synchronize|wait"),
         (PLACEMENT, r"ray/util/placement_group\.py", r"wait|ready|_call_placement_group_ready"),
         (RAY, r"ray/_private/worker\.py", r"get|get_objects|wait"),
@@ -54,10 +57,11 @@ _RULES: Tuple[Tuple[str, Pattern[str], Pattern[str]], ...] = tuple(
         (CHILD, r"subprocess\.py|multiprocessing/popen_\w+\.py",
          r"wait|_wait|_try_wait|communicate|poll|_communicate"),
         (IDLE, r"torch/distributed/rpc/api\.py", r"shutdown|_wait_all_workers"),
-        (FUTURE, r"torch/distributed/rpc/api\.py", r"rpc_sync"),
+        (FUTURE, r"torch/distributed/rpc/api\.py|torch/futures/__init__\.py", r"rpc_sync|wait\w*|value"),
         (IDLE, r"socket\.py|socketserver\.py|grpc/_server\.py", r"accept|serve_forever|wait_for_termination"),
+        (JOIN, r"multiprocessing/(?:pool|process)\.py", r"join"),
         (QUEUE, r"queue\.py|multiprocessing/(?:queues|connection|pool)\.py",
-         r"get|put|join|recv\w*|_recv\w*|_?send\w*|wait|poll"),
+         r"get|put|join|next|recv\w*|_recv\w*|_?send\w*|wait|poll"),
         (FUTURE, r"concurrent/futures/\w+\.py", r"result|wait|as_completed"),
         (JOIN, r"threading\.py", r"join|_wait_for_tstate_lock|_shutdown"),
         (LOCK, r"threading\.py|multiprocessing/synchronize\.py", r"wait|acquire|__enter__|wait_for"),
@@ -84,24 +88,32 @@ _TASK_RULES = tuple(
         (LOOP, r"asyncio/locks\.py", ()),
     )
 )
-_OPS_OF_QUEUE = {"join": UNDONE, "put": FULL}
+_OPS_OF_QUEUE = {"join": UNDONE, "put": FULL, "get": INNER}
 _OPS_OF_LOCK = {"acquire": TURN, "__aenter__": TURN, "wait": SIGNAL, "wait_for": SIGNAL}
 # Where a client of HTTP waits until one of its own connections is free.
 _POOLS = re.compile(
     r"aiohttp/connector\.py:_wait_for_available_connection|urllib3/connectionpool\.py:_get_conn"
     r"|httpcore/\S+:wait_for_connection"
 )
+# What exactly is waited for, by the frame that says the kind.
+_FRAME_OPS: Tuple[Tuple[str, Pattern[str], str], ...] = (
+    (LOCK, re.compile(r":wait(?:_for)?$"), SIGNAL),
+    (QUEUE, re.compile(r"multiprocessing/pool\.py:"), RESULTS),
+    (QUEUE, re.compile(r":join$"), UNDONE),
+    (QUEUE, re.compile(r":put$"), FULL),
+    (QUEUE, re.compile(r"(?<!ray/util)(?:^|/)queue\.py:"), INNER),
+    (JOIN, re.compile(r"multiprocessing/pool\.py:"), RESULTS),
+    (JOIN, re.compile(r"multiprocessing/process\.py:"), PROCESS),
+    (FUTURE, re.compile(r"torch/(?:distributed/rpc/api|futures/__init__)\.py:"), RPC),
+    (IDLE, re.compile(r":accept$"), ACCEPT),
+    (FILE_LOCK, re.compile(r"file_baton\.py:"), BATON),
+    (PIPE, re.compile(""), DEBUGGER),
+    (NETWORK, _POOLS, POOLED),
+)
 # Frames of asyncio in which a coroutine waits for others.
 _GATHERS = re.compile(r"asyncio/(?:tasks\.py:(?:_wait|wait_for)|taskgroups\.py:\w+)$")
 # autograd's engine in C++: it runs hooks of the program in threads of its own, and waits there for DDP's.
 _ENGINE = re.compile(r"torch/autograd/(?:graph\.py:_engine_run_backward|__init__\.py:(?:backward|grad))$")
-_LOCK_TEXT = re.compile(r"^(?:async )?with (.+?):|^(?:\w+ = )?([\w.\[\]]+)\.acquire\(")
-_LOCKISH = re.compile(r"(?i)lock|mutex|sem|guard|cond\b")
-_WORK_WAIT = re.compile(r"\b(?:work|handle|req|request|h|w)\w*\.wait\(")
-_SYNC = re.compile(r"\.(?:item|tolist|cpu|numpy)\(\)|\.synchronize\(\)")
-_JOINS = re.compile(r"\b(?:TCPStore|FileStore)\(")  # C++ polls until all of its world are there
-_STORE = re.compile(r"store\w*\.(?:wait|get|multi_get)\(")
-_DIST = re.compile(rf"\b(?:dist|distributed|c10d)\.({_OPS})\(")
 _NATIVE: Tuple[Tuple[Pattern[str], str], ...] = (
     (re.compile(r"nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Send|Recv|GroupEnd)"), COLLECTIVE),
     (re.compile(r"ProcessGroup\w+::(allreduce|allgather|broadcast|barrier|alltoall|reduce_scatter|send|recv)"),
@@ -139,6 +151,11 @@ class Wait:
     thread: Optional[Thread]
     op: str = ""
     sure: bool = True
+
+    @property
+    def on_thread(self) -> bool:
+        """Whether it is for one of its own threads."""
+        return self.kind in (JOIN, FUTURE) and self.op not in (RPC, PROCESS, RESULTS)
 
     @property
     def key(self) -> Tuple[str, str, str]:
@@ -191,7 +208,7 @@ def _of(process: Process) -> Wait:
     if found.op == BACKWARD:  # a hook of the program, which the engine runs in a thread of its own
         hooks = [one for one in process.threads if one is not thread and _is_native(one) and own_frame(one)]
         return of_thread(process, hooks[0]) if hooks else found
-    if found.kind in (FUTURE, JOIN):
+    if found.on_thread:
         return _by_thread(process, found)
     if found.kind == LOOP and _serves(process):
         found = replace(found, kind=IDLE, op="")
@@ -249,19 +266,21 @@ def of_thread(process: Process, thread: Thread) -> Wait:
     if _in_backward(process, thread, place) and call != "running":
         return Wait(COLLECTIVE, place, thread, BACKWARD, sure=False)
     if place is not None and call.startswith("futex"):
-        if found := _DIST.search(text):
+        if found := texts.COLLECTIVE.search(text):
             return Wait(COLLECTIVE, place, thread, found[1])
-        if _WORK_WAIT.search(text):
-            return Wait(COLLECTIVE, place, thread, "wait", sure=False)
-    if _SYNC.search(text):  # of a tensor on the CPU this takes no time
+        if texts.WORK.search(text):
+            return Wait(COLLECTIVE, place, thread, WORK, sure=False)
+        if texts.FUTURE.search(text):
+            return Wait(FUTURE, place, thread, RPC, sure=False)
+    if texts.SYNC.search(text):  # of a tensor on the CPU this takes no time
         return Wait(DEVICE, place, thread, sure=False)
-    if (name := wanted_lock(text)) and thread.busy is not True:
+    if (name := texts.wanted_lock(text)) and thread.busy is not True:
         return Wait(LOCK, place, thread, name, sure=False)
     if thread.busy or call == "running":
         return Wait(BUSY, place, thread)
-    if _JOINS.search(text):
+    if texts.JOINS.search(text):
         return Wait(NETWORK, place, thread, JOINED, sure=False)
-    if _STORE.search(text):
+    if texts.STORE.search(text):
         return Wait(NETWORK, place, thread, STORE, sure=False)
     locked = process.facts.get("behind", {}).get(str(thread.number))
     if text and locked and "sleep" in call and "sleep" not in text:  # between two tries, as SQLite does
@@ -270,7 +289,7 @@ def of_thread(process: Process, thread: Thread) -> Wait:
         if place is not None and pattern.search(call):
             on = call if kind == DISK else call.partition(" on ")[2].replace("FIFO ", "")
             on = TERMINAL if kind == PIPE and on.startswith("/dev/") and call.startswith("read") else on
-            return Wait(kind, place, thread, "" if kind == LOCK else on, sure=kind != LOCK)
+            return Wait(kind, place, thread, NATIVE if kind == LOCK else on, sure=kind != LOCK)
     return Wait(OTHER, place, thread, sure=False)
 
 
@@ -281,12 +300,10 @@ def _by_frames(thread: Thread, place: Optional[Frame]) -> Optional[Wait]:
         name = frame.function.rsplit(".", 1)[-1]
         kind = next((k for k, file, func in _RULES if file.search(frame.file) and func.match(name)), None)
         if kind is not None and not (found and found.kind == kind == COLLECTIVE and name.startswith("_")):
-            lock = wanted_lock(place.text) if kind == LOCK and place else ""
-            lock = lock or (SIGNAL if kind == LOCK and name in ("wait", "wait_for") else "")
-            queue = _OPS_OF_QUEUE.get(name, "") if kind == QUEUE else ""
-            baton = BATON if frame.file.endswith("file_baton.py") else DEBUGGER if kind == PIPE else ""
-            pooled = POOLED if _POOLS.search(f"{frame.file}:{name}") else ""
-            found = Wait(kind, place, thread, name if kind in ON_RANKS else lock or queue or baton or pooled)
+            lock = texts.wanted_lock(place.text) if kind == LOCK and place else ""
+            at = f"{frame.file}:{name}"
+            op = next((op for k, where, op in _FRAME_OPS if k == kind and where.search(at)), "")
+            found = Wait(kind, place, thread, name if kind in ON_RANKS else lock or op)
         elif found and found.kind == QUEUE and frame.file.endswith("multiprocessing/managers.py"):
             found = Wait(LOCK if name in ("acquire", "__enter__") else QUEUE, place, thread, PROXY)
     return found
@@ -379,10 +396,3 @@ def _drains(process: Process, thread: Thread) -> bool:
 def holds(process: Process, name: str) -> bool:
     """Whether a thread of the process holds the lock, by the lines of the program."""
     return any(name in frame.held for thread in process.threads for frame in thread.frames)
-
-
-def wanted_lock(text: str) -> str:
-    """The lock that a line of the program takes, by its text."""
-    found = _LOCK_TEXT.match(text.strip())
-    name = (found[1] or found[2]) if found else ""
-    return name if found and (found[2] or _LOCKISH.search(name) or re.fullmatch(r"[\w.\[\]]+", name)) else ""
