@@ -143,9 +143,12 @@ def _within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, s
         others = waits.coroutines(process)
     told = [one for one in others if one.kind not in _TELLS_LITTLE and (inner or not texts.naps(one.place))]
     if len(told) == 1:
-        mine = Cohort(wait, (process,))
-        label = wait.thread.label if wait.thread else "it"
-        return replace(told[0], sure=False), f"; {label} {does(mine)}{at(wait)}", told[0].place
+        # Nothing shows that a thread holds a lock whose name stands at none of its lines.
+        named = wait.kind == waits.LOCK and wait.op not in ("", waits.SIGNAL, waits.NATIVE, waits.PROXY)
+        here, there = (wait, told[0]) if named else (told[0], wait)
+        label = there.thread.label if there.thread else "it"
+        more = f"; {label} {does(Cohort(there, (process,)))}{at(there)}"
+        return (wait if named else replace(here, sure=False)), more, here.place
     if inner and len(others) == 1 and others[0].thread:
         there = Cohort(others[0], (process,))
         more = f"; {others[0].thread.label} {does(there)}{at(others[0])}"
