@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from jobspec.runtime.stalls import links, on_ray, ras, waits
+from jobspec.runtime.stalls import kinds, links, on_ray, ras, waits
 from jobspec.runtime.stalls.blame import Explanation, blame
 from jobspec.runtime.stalls.chains import ON_CHILDREN, acts, behind, follow, in_circle, other_end
 from jobspec.runtime.stalls.cohorts import (
@@ -26,10 +26,10 @@ from jobspec.runtime.stalls.cohorts import (
     role,
 )
 from jobspec.runtime.stalls.flight import Front
+from jobspec.runtime.stalls.kinds import ON_RANKS
 from jobspec.runtime.stalls.libraries import is_library
 from jobspec.runtime.stalls.phrases import DOES
 from jobspec.runtime.stalls.stacks import Frame, Process
-from jobspec.runtime.stalls.waits import ON_RANKS
 
 _PAIRS = {"send": ("sends", "receives"), "recv": ("receives", "sends")}
 
@@ -209,11 +209,11 @@ def _ranks(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
 
 def _odd(groups: Sequence[Cohort], view: View) -> Sequence[Process]:
     """The smallest group; with it the one that waits for it, where it waits for that one."""
-    odd = min(groups, key=lambda group: (group.wait.kind == waits.IDLE, len(group.members)))
+    odd = min(groups, key=lambda group: (group.wait.kind == kinds.IDLE, len(group.members)))
     far = other_end(odd.members[0], view) if len(odd.members) == 1 else None
     every = [one for group in groups for one in group.members]
     round_ = far is not None and far in every and other_end(far, view) is odd.members[0]
-    return (*odd.members, far) if far is not None and round_ else odd.members
+    return (*odd.members, far) if far not in (None, *odd.members) and round_ else odd.members
 
 
 def _started(group: Cohort, mine: Sequence[Cohort]) -> bool:
@@ -261,12 +261,12 @@ def _all_wait(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanatio
 def _all_join(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanation:
     """All that were seen wait for others to join a process group; with who waits for them by Ray."""
     said = "; ".join(f"{group.names} {does(group)}{at(group.wait)}" for group in waiting[:4])
-    asking = [group for group in groups if group.wait.kind == waits.RAY]
+    asking = [group for group in groups if group.wait.kind == kinds.RAY]
     met = f", while {asking[0].names} {does(asking[0])}{at(asking[0].wait)}" if asking else ""
     why = "who has not come is not among them, unless their addresses or world sizes differ"
     place = waiting[0].wait.place
     return Explanation(
-        "rendezvous", f"{said}{met}", why, DOES[waits.RENDEZVOUS][1], inferred=True, frame=place
+        "rendezvous", f"{said}{met}", why, DOES[kinds.RENDEZVOUS][1], inferred=True, frame=place
     )
 
 
@@ -289,13 +289,13 @@ def _way(group: Cohort) -> Tuple[str, ...]:
 
 def _chain(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
     """Without a collective: from whoever waits for another process to the one that waits for none."""
-    able = [process for process in people if waits.of(process).kind != waits.IDLE and process.threads]
+    able = [process for process in people if waits.of(process).kind != kinds.IDLE and process.threads]
     if not able:
         return None
     ends = _ends(able, able)
-    if all(waits.of(one).kind in (waits.RAY, waits.PLACEMENT) for one in ends):
+    if all(waits.of(one).kind in (kinds.RAY, kinds.PLACEMENT) for one in ends):
         return on_ray.all_wait(people)
-    firm = [one for one in ends if waits.of(one).kind != waits.LOOP] or ends
+    firm = [one for one in ends if waits.of(one).kind != kinds.LOOP] or ends
     firm = [one for one in firm if acts(one)] or firm
     firm = [one for one in _ends(_roots(able), able) if one in firm] or firm
     best = cohorts(firm)
@@ -306,7 +306,7 @@ def _chain(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
         return _several(best)
     same = next(group for group in groups if best[-1].members[0] in group.members)
     found = blame("waits", [one for one in same.members if one in able], view)
-    opened = [one for one in people if waits.of(one).op == waits.ACCEPT]
+    opened = [one for one in people if waits.of(one).op == kinds.ACCEPT]
     others = [one for one in (*firm, *able, *opened) if one not in found.named and one.name not in found.what]
     if others:
         said = "; ".join(f"{group.names} {does(group)}{at(group.wait)}" for group in cohorts(others)[:3])

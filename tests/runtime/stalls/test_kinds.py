@@ -105,7 +105,7 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
         ("contextmanager_lock", "lock", [100], "0", "Log.exclusive",
          "(/r/contextmanager_lock.py:19): `self._mutex.acquire()`; thread `uploader` sleeps at Log.upload"),
         ("thread_lock_over_await", "lock", [100], "0", "upload",
-         "holds at upload (/r/thread_lock_over_await.py:16); it cannot go on, since that thread runs its event"),
+         "holds at upload (/r/thread_lock_over_await.py:16); it cannot go on, since that thread runs"),
     ],
 )  # fmt: skip
 def test_a_recorded_stall(name: str, kind: str, pids: list[int], rank: str, function: str, says: str) -> None:
