@@ -37,6 +37,7 @@ _FAR = {
     kinds.PROCESS: "that is", kinds.JOIN: "behind it is", kinds.FUTURE: "behind it is",
 }  # fmt: skip
 _ACQUIRES = re.compile(r"(?:^|\.)_?(?:acquire\w*|__enter__)$")
+_ENTERS = re.compile(r"(?:^|/)threading\.py:(?:Condition\.)?__enter__$")
 _IMPLICIT = re.compile(r"__(?!del__)\w+__$|<")  # what a line calls without its name
 _IN_HANDLER = "take no lock in the handler of a signal: set a flag there, and let the program look at it"
 _TELLS_LITTLE = (kinds.QUEUE, kinds.LOOP, kinds.IDLE, kinds.LOCK, kinds.OTHER)
@@ -147,9 +148,9 @@ def _within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, s
     if len(told) == 1:
         # Nothing shows that a thread holds a lock whose name stands at none of its lines.
         named = wait.kind == kinds.LOCK and wait.op not in ("", kinds.SIGNAL, kinds.NATIVE, kinds.PROXY)
-        here, there = (wait, told[0]) if named else (told[0], wait)
-        label = there.thread.label if there.thread else "it"
-        more = f"; {label} {does(Cohort(there, (process,)))}{at(there)}"
+        here, rest = (wait, told[0]) if named else (told[0], wait)
+        label = rest.thread.label if rest.thread else "it"
+        more = f"; {label} {does(Cohort(rest, (process,)))}{at(rest)}"
         return (wait if named else replace(here, sure=False)), more, here.place
     if inner and len(others) == 1 and others[0].thread:
         there = Cohort(others[0], (process,))
@@ -281,7 +282,7 @@ def _beyond(thread: Thread, here: Frame) -> bool:
 
 def _wants(thread: Thread) -> str:
     """The lock that the thread waits for, by the line at which it stands."""
-    frame = thread.frames[0] if thread.frames else None
+    frame = next((one for one in thread.frames if not _ENTERS.search(f"{one.file}:{one.function}")), None)
     if frame is None or thread.busy or is_library(frame):
         return ""
     return texts.wanted_lock(frame.text)

@@ -212,8 +212,9 @@ def _odd(groups: Sequence[Cohort], view: View) -> Sequence[Process]:
     odd = min(groups, key=lambda group: (group.wait.kind == kinds.IDLE, len(group.members)))
     far = other_end(odd.members[0], view) if len(odd.members) == 1 else None
     every = [one for group in groups for one in group.members]
-    round_ = far is not None and far in every and other_end(far, view) is odd.members[0]
-    return (*odd.members, far) if far not in (None, *odd.members) and round_ else odd.members
+    if far is None or far in odd.members or far not in every or other_end(far, view) is not odd.members[0]:
+        return odd.members
+    return (*odd.members, far)
 
 
 def _started(group: Cohort, mine: Sequence[Cohort]) -> bool:

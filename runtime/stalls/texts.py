@@ -17,7 +17,7 @@ WORK = re.compile(r"\b(?:work|handle|req|request|h|w)\w*\.wait\(")
 FUTURE = re.compile(r"\bfut\w*\.(?:wait|value)\(|\brpc_async\(.*\)\.wait\(|\.to_here\(")  # of torch, in C++
 SYNC = re.compile(r"\.(?:item|tolist|cpu|numpy)\(\)|\.synchronize\(\)")
 JOINS = re.compile(r"\b(?:TCPStore|FileStore)\(")  # C++ polls until all of its world are there
-STORE = re.compile(r"store\w*\.(?:wait|get|multi_get)\(")
+STORE = re.compile(r"(?:store|prefix)\w*\.(?:wait|get|multi_get)\(")
 _LOCK = re.compile(r"^(?:async )?with (.+?):|^(?:\w+ = )?([\w.\[\]]+)\.acquire\(")
 _LOCKISH = re.compile(r"(?i)lock|mutex|sem|guard|cond\b")
 _SECONDS = re.compile(r"\bsleep\((\d+(?:\.\d+)?|\.\d+)\)")
