@@ -146,12 +146,10 @@ def _within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, s
         others = waits.coroutines(process)
     told = [one for one in others if one.kind not in _TELLS_LITTLE and (inner or not texts.naps(one.place))]
     if len(told) == 1:
-        # Nothing shows that a thread holds a lock whose name stands at none of its lines.
-        named = wait.kind == kinds.LOCK and wait.op not in ("", kinds.SIGNAL, kinds.NATIVE, kinds.PROXY)
-        here, rest = (wait, told[0]) if named else (told[0], wait)
+        # Nothing shows that another thread is the one that should set an event or fill a queue.
+        here, rest = (replace(told[0], sure=False), wait) if inner else (wait, told[0])
         label = rest.thread.label if rest.thread else "it"
-        more = f"; {label} {does(Cohort(rest, (process,)))}{at(rest)}"
-        return (wait if named else replace(here, sure=False)), more, here.place
+        return here, f"; {label} {does(Cohort(rest, (process,)))}{at(rest)}", here.place
     if inner and len(others) == 1 and others[0].thread:
         there = Cohort(others[0], (process,))
         more = f"; {others[0].thread.label} {does(there)}{at(others[0])}"

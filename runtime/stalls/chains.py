@@ -265,7 +265,10 @@ def _peer(process: Process, others: Sequence[Process]) -> Optional[Process]:
         if _at_other_socket(process):
             return None
         others = [one for one in others if not _are_joined(process, one)]
-    ends = [one for one in others if _has_end(one, far_ends, ports)]
+    if process not in others:  # who has forked it, or was forked by it, listens at the same socket
+        ports -= {_port(row[0]) for row in process.facts.get("sockets", ()) if row[2] == "LISTEN"}
+    ends = [one for one in others if _has_end(one, far_ends, set())] if call else []
+    ends = ends or [one for one in others if _has_end(one, far_ends, ports)]
     return ends[0] if len(ends) == 1 or (call and ends) else None
 
 
