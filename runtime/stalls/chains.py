@@ -171,20 +171,22 @@ def _in_ray(process: Process, others: Sequence[Process]) -> Optional[Process]:
 
 def _asked(process: Process, others: Sequence[Process]) -> Optional[Process]:
     """The one that answers a call of torch RPC; of several the one whose function the asker's lines name."""
-    found = [one for one in others if _answers_rpc(waits.of(one).thread)]
     lines = " ".join(frame.text for thread in process.threads for frame in thread.frames)
-    named = [
-        one for one in found
-        if any(
-            not is_library(frame) and re.search(rf"\b{re.escape(frame.function.rsplit('.', 1)[-1])}\b", lines)
-            for frame in (waits.of(one).thread or _NOBODY).frames
-        )
-    ]  # fmt: skip
-    return next((some[0] for some in (found, named) if len(some) == 1), None)
+    found = {one.pid: (one, names) for one in others if (names := _answered(one))}
+    named = [one for one, names in found.values() if any(re.search(rf"\b{name}\b", lines) for name in names)]
+    every = [one for one, _ in found.values()]
+    return next((some[0] for some in (every, named) if len(some) == 1), None)
 
 
-def _answers_rpc(thread: Optional[Thread]) -> bool:
-    return thread is not None and any(frame.file.endswith("rpc/internal.py") for frame in thread.frames)
+def _answered(process: Process) -> List[str]:
+    """The functions of the program that its threads run for calls of torch RPC."""
+    return [
+        frame.function.rsplit(".", 1)[-1]
+        for thread in process.threads
+        if any(frame.file.endswith("rpc/internal.py") for frame in thread.frames)
+        for frame in thread.frames
+        if not is_library(frame) and re.fullmatch(r"[\w.]+", frame.function)
+    ]
 
 
 def _method(process: Process) -> str:

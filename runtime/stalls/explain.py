@@ -199,7 +199,7 @@ def _ranks(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
     for waiting, others in parts:
         if waiting and others:
             told = blame("rank-differs", _odd(_first(others, view), view), view)
-            met = f"{waiting[0].names} {does(waiting[0])}{at(waiting[0].wait)}"
+            met = "; ".join(f"{group.names} {does(group)}{at(group.wait)}" for group in waiting[:3])
             return replace(told, what=f"{told.what}, while {met}")
     for waiting, _ in parts:
         if len(waiting) > 1 or (waiting and len(waiting[0].members) > 1):
@@ -301,14 +301,15 @@ def _chain(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
     firm = [one for one in _ends(_roots(able), able) if one in firm] or firm
     best = cohorts(firm)
     alike = len(best) > 1 and len(best[-1].members) == len(best[-2].members)
-    if alike and len(firm) == 2 and in_circle(firm[0], firm):
-        return replace(blame("waits", firm[:1], view), named=tuple(firm))
-    if alike or len({role(one) for one in firm}) > 1:
+    circle = alike and len(firm) == 2 and in_circle(firm[0], firm)
+    if not circle and (alike or len({role(one) for one in firm}) > 1):
         return _several(best)
     same = next(group for group in groups if best[-1].members[0] in group.members)
-    found = blame("waits", [one for one in same.members if one in able], view)
+    mine = firm[:1] if circle else [one for one in same.members if one in able]
+    found = blame("waits", mine, view)
     opened = [one for one in people if waits.of(one).op == kinds.ACCEPT]
     others = [one for one in (*firm, *able, *opened) if one not in found.named and one.name not in found.what]
+    found = replace(found, named=tuple(firm)) if circle else found
     if others:
         said = "; ".join(f"{group.names} {does(group)}{at(group.wait)}" for group in cohorts(others)[:3])
         round_ = any(in_circle(one, able) for one in found.named) and "each waits" not in found.what
