@@ -149,7 +149,7 @@ def _within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, s
         # Nothing shows that another thread is the one that should set an event or fill a queue.
         here, rest = (replace(told[0], sure=False), wait) if inner else (wait, told[0])
         label = rest.thread.label if rest.thread else "it"
-        return here, f"; {label} {does(Cohort(rest, (process,)))}{at(rest)}", here.place
+        return here, f" ({label} {does(Cohort(rest, (process,)))}{at(rest)})", here.place
     if inner and len(others) == 1 and others[0].thread:
         there = Cohort(others[0], (process,))
         more = f"; {others[0].thread.label} {does(there)}{at(others[0])}"
@@ -164,6 +164,11 @@ def _in_loop(process: Process, wait: Wait) -> Tuple[Wait, str, Optional[Frame]]:
     """The same of an event loop."""
     piped = {kinds.NETWORK: kinds.PIPE} if _only_programs(process) else {}
     waiting = [replace(one, kind=piped.get(one.kind, one.kind)) for one in waits.coroutines(process)]
+    if found := _holding(process, waiting):
+        holder, wanted = found
+        name = texts.wanted_lock(wanted.text)
+        more = f"; by its lines it holds `{name}`, for which other coroutines wait at {wanted}"
+        return replace(holder, kind=piped.get(holder.kind, holder.kind), sure=False), more, holder.place
     if all(one.kind == kinds.LOOP for one in waiting):  # maybe for a thread of an executor
         pool = [one for one in _other_threads(process, wait) if one.thread and waits.is_pooled(one.thread)]
         if len(pool) == 1:
@@ -179,6 +184,18 @@ def _in_loop(process: Process, wait: Wait) -> Tuple[Wait, str, Optional[Frame]]:
         return waiting[0], "", waiting[0].place
     places = ", ".join(f"{one.place}" for one in waiting[:SHOWN])
     return wait, f"; its coroutines wait at {places}" if places else "", wait.place
+
+
+def _holding(process: Process, waiting: Sequence[Wait]) -> Optional[Tuple[Wait, Frame]]:
+    """The coroutine that holds what others wait for, and waits for no lock itself; with their place."""
+    for one in waiting:
+        name = texts.wanted_lock(one.place.text) if one.op == kinds.TURN and one.place else ""
+        for task in process.threads if name and one.place else ():
+            if task.is_task and one.place and _holds(task, name, one.place):
+                told = waits.of_thread(process, task)
+                if told.op != kinds.TURN:
+                    return told, one.place
+    return None
 
 
 def _only_programs(process: Process) -> bool:

@@ -240,7 +240,7 @@ def _all_wait(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanatio
     if len(waiting) == 1:
         only = waiting[0]
         what = f"all of {only.names} wait in the same place: `{only.wait.op}`{at(only.wait)}"
-        why = "their stacks do not differ: sizes, the network or a device may, which stacks do not show"
+        why = "their stacks do not differ; sizes, arguments (`src`, `group`), the network or a device may"
         fix = "compare the flight recorder's dumps (sizes and order), NCCL's log and the GPUs of all ranks"
         if pair := _PAIRS.get(only.wait.op.lstrip("i")[:4]):
             why = "each of them {}, and none of them {}".format(*pair)
