@@ -86,9 +86,7 @@ def test_locks_that_a_line_holds() -> None:
     assert source.held(tree, 2) == ()
     assert source.held(tree, 4) == ("a", "self.lock", "b")
     assert source.held(tree, 6) == ("a", "self.lock")
-    tree = ast.parse(
-        "with counter.get_lock():\n    counter.value += 1\nwith open(path), no_grad():\n    g()\n"
-    )
+    tree = ast.parse("with counter.get_lock():\n    c.value += 1\nwith open(path), no_grad():\n    g()\n")
     assert (source.held(tree, 2), source.held(tree, 4)) == (("counter.get_lock()",), ())
 
 
