@@ -111,6 +111,7 @@ _NATIVE: Tuple[Tuple[Pattern[str], str], ...] = (
     (re.compile(r"cu(?:da)?(?:Stream|Device|Event|Ctx)Synchronize"), kinds.DEVICE),
     (re.compile(r"lock_PyThread_acquire_lock|PyThread_acquire_lock_timed"), kinds.LOCK),
 )  # fmt: skip
+_FORKED = re.compile(r"multiprocessing/popen_fork\.py:[\w.]*_launch$")  # further out are the parent's frames
 _IDLE = re.compile(
     r"ray/_private/workers/default_worker\.py|multiprocessing/pool\.py:worker"
     r"|multiprocessing/managers\.py:[\w.]*_run_server|futures/process\.py:_process_worker"
@@ -146,13 +147,13 @@ class Wait:
 
 
 def own_frame(thread: Thread) -> Optional[Frame]:
-    """The innermost frame of the program itself; of a pool's worker none of those by which it was forked."""
+    """The innermost frame of the program itself; none of those of the parent that has forked it."""
     inner = ""
     for frame in thread.frames:
         proxy = frame.file == "<string>" and inner.endswith("multiprocessing/managers.py")
         if not is_library(frame) and not proxy:
             return frame
-        if _IDLE.search(f"{frame.file}:{frame.function}"):
+        if _IDLE.search(f"{frame.file}:{frame.function}") or _FORKED.search(f"{frame.file}:{frame.function}"):
             return None
         inner = frame.file
     return None

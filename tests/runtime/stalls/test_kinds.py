@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobspec.runtime.head.dumps import plain
-from jobspec.runtime.stalls import explain, stacks
+from jobspec.runtime.stalls import explain, stacks, waits
 from jobspec.runtime.stalls.cohorts import View
 
 DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
@@ -226,3 +226,19 @@ def test_a_process_that_is_seen_to_hold_a_managers_lock_is_the_cause() -> None:
     found = explain.explain(View(stacks.read(text)))
     assert (found.kind, [one.pid for one in found.named]) == ("sleep", [110])
     assert "while pid 100 on `n1` waits for a lock of a multiprocessing manager" in found.what
+
+
+def test_a_forked_child_does_nothing_at_its_parents_lines() -> None:
+    text = (
+        'Process 7: python a.py\nThread 7 (idle): "MainThread"\n    {}'
+        "    Popen._launch (/usr/lib/python3.11/multiprocessing/popen_fork.py:71)\n    collect (/r/a.py:24)\n"
+    )
+    ends, works = (
+        stacks.read(text.format(inner))[0].threads[0]
+        for inner in (
+            "_exit_function (/usr/lib/python3.11/multiprocessing/util.py:357)\n",
+            "score (/r/a.py:9)\n",
+        )
+    )
+    assert waits.own_frame(ends) is None
+    assert str(waits.own_frame(works)) == "score (/r/a.py:9)"
