@@ -247,7 +247,7 @@ def _all_wait(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanatio
             fix = "let the one of each pair send while the other receives, or use `batch_isend_irecv`"
         return Explanation("collective-all", what, why, fix, inferred=True, frame=only.wait.place)
     said = "; ".join(f"{group.names} {does(group)}{at(group.wait)}" for group in waiting[:4])
-    what = f"the ranks wait in collectives at different places: {said}"
+    what = f"the ranks wait for other ranks at different places: {said}"
     fix = "make all ranks call the same collectives in the same order; look for a branch that only some take"
     rare = _stranger(waiting)
     why = ""

@@ -235,4 +235,8 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
 
 def phrase(wait: Wait) -> Tuple[str, str, bool]:
     """What the wait is, advice, and whether the cause lies outside of what is tested."""
-    return SPECIAL.get((wait.kind, wait.op)) or DOES[wait.kind]
+    told = SPECIAL.get((wait.kind, wait.op)) or DOES[wait.kind]
+    of_two = wait.op.lstrip("i").startswith(("send", "recv"))
+    if wait.kind == kinds.COLLECTIVE and of_two:
+        return (told[0].replace("the collective ", ""), *told[1:])
+    return told

@@ -113,7 +113,7 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
         ("pool_joined_with_task", "network", [101], "0", "judge",
          "the other end is the process itself, while pid 100 on `n1` waits for the workers of its"),
         ("recv_from_any", "busy", [103], "3", "decode",
-         "(/r/recv_from_any.py:30): `dist.barrier()`; rank 0 on `n1`, pid 100 waits in the"),
+         "(/r/recv_from_any.py:30): `dist.barrier()`; rank 0 on `n1`, pid 100 waits in `recv`"),
         ("overwrite_prompt", "pipe", [101], "0", "export",
          "pid 101 on `n1` waits for input (`input()`) at export (/r/overwrite_prompt.py:14)"),
         ("pager_on_pty", "pipe", [100], "0", "read_until",
