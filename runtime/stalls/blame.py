@@ -119,7 +119,8 @@ def _next(wait: Wait, far: Process) -> str:
 
 def _behind_thread(process: Process, wait: Wait) -> str:
     """For whom the thread waits that the process waits for."""
-    rows = process.facts.get("behind", {}).get(str(wait.thread.number)) if wait.thread else None
+    thread = wait.thread if wait.kind != kinds.STOPPED else None
+    rows = process.facts.get("behind", {}).get(str(thread.number)) if thread else None
     return f"; it waits for {_holders(rows)}" if rows else ""
 
 

@@ -36,9 +36,7 @@ def other_end(process: Process, view: View) -> Optional[Process]:
     if wait.kind == kinds.LOOP or (wait.kind == kinds.NETWORK and not held_by(process)):
         if not at_network(process):
             return None
-        others = [one for one in view.last if one.threads and one is not process]
-        alone = _peer(process, others) is None and _socket(process) is not None
-        return _peer(process, [process] if alone else others)
+        return _peer(process, [one for one in view.last if one.threads and one is not process])
     if wait.op == kinds.BATON:
         found = builders(process, view.last)
         return found[0] if len(found) == 1 else None
@@ -132,7 +130,8 @@ def _waits_for(process: Process, able: Sequence[Process]) -> Optional[Process]:
     if kind in (kinds.NETWORK, kinds.LOOP):
         if rows := held_by(process) if kind == kinds.NETWORK else None:
             return next((one for one in others if one.node == process.node and one.pid in _pids(rows)), None)
-        return _peer(process, others) if at_network(process) else None
+        far = _peer(process, others) if at_network(process) else None
+        return far if far is not process else None
     near = [one for one in others if one.node == process.node]
     op = waits.of(process).op
     if op == kinds.BATON:
@@ -254,24 +253,30 @@ def acts(process: Process) -> bool:
 
 
 def _peer(process: Process, others: Sequence[Process]) -> Optional[Process]:
-    """The other end of the connection that the process waits at; of several connections only where all end at
-    one process."""
+    """The other end of the connection that the process waits at, maybe itself; of several connections only
+    where all end at one process."""
     call = _socket(process)
-    mine = (
-        [(call[1], call[2])]
-        if call
-        else [(row[0], row[1]) for row in process.facts.get("sockets", ()) if row[1]]
-    )
-    far_ends, ports = {(far, near) for near, far in mine}, {_port(far) for _, far in mine}
-    if not call:
-        if _at_other_socket(process):
+    if call:
+        far, near = (call[2], call[1])
+        every = [*others, process]
+        ends = [one for one in every if _has_end(one, {(far, near)}, set())]
+        if ends:
+            return ends[0]
+        ends = [one for one in every if _has_end(one, set(), {_port(far)})]  # nobody has taken it yet
+        if process in ends and len(ends) > 2:  # shared by forks: it may be any of them
             return None
-        others = [one for one in others if not _are_joined(process, one)]
-    if process not in others:  # who has forked it, or was forked by it, listens at the same socket
-        ports -= {_port(row[0]) for row in process.facts.get("sockets", ()) if row[2] == "LISTEN"}
-    ends = [one for one in others if _has_end(one, far_ends, set())] if call else []
-    ends = ends or [one for one in others if _has_end(one, far_ends, ports)]
-    return ends[0] if len(ends) == 1 or (call and ends) else None
+        return next((one for one in ends if not _awaits(one, process)), None)
+    if _at_other_socket(process):
+        return None
+    mine = [(row[0], row[1]) for row in process.facts.get("sockets", ()) if row[1]]
+    far_ends, ports = {(far, near) for near, far in mine}, {_port(far) for _, far in mine}
+    ends = [one for one in others if not _are_joined(process, one) and _has_end(one, far_ends, ports)]
+    return ends[0] if len(ends) == 1 else None
+
+
+def _awaits(parent: Process, child: Process) -> bool:
+    """Whether the parent waits for such as the child, and so takes no connection of it."""
+    return child.facts.get("parent") == parent.pid and waits.of(parent).kind in ON_CHILDREN
 
 
 def _at_other_socket(process: Process) -> bool:

@@ -111,7 +111,7 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
         ("condition_holder_is_a_third", "lock", [100], "0", "refresh",
          "waits for `changed` at publish (/r/condition_holder_is_a_third.py:29), which thread `refresher`"),
         ("pool_joined_with_task", "network", [101], "0", "judge",
-         "the other end is the process itself, while pid 100 on `n1` waits for the workers of its"),
+         "`connection.recv(1)`, while pid 100 on `n1` waits for the workers of its multiprocessing pool"),
         ("recv_from_any", "busy", [103], "3", "decode",
          "(/r/recv_from_any.py:30): `dist.barrier()`; rank 0 on `n1`, pid 100 waits in `recv`"),
         ("overwrite_prompt", "pipe", [101], "0", "export",
