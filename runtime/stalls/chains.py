@@ -171,10 +171,9 @@ def _in_ray(process: Process, others: Sequence[Process]) -> Optional[Process]:
 def _asked(process: Process, others: Sequence[Process]) -> Optional[Process]:
     """The one that answers a call of torch RPC; of several the one whose function the asker's lines name."""
     lines = " ".join(frame.text for thread in process.threads for frame in thread.frames)
-    found = {one.pid: (one, names) for one in others if (names := _answered(one))}
-    named = [one for one, names in found.values() if any(re.search(rf"\b{name}\b", lines) for name in names)]
-    every = [one for one, _ in found.values()]
-    return next((some[0] for some in (every, named) if len(some) == 1), None)
+    found = [(one, names) for one in others if (names := _answered(one))]
+    named = [row for row in found if any(re.search(rf"\b{name}\b", lines) for name in row[1])]
+    return next((rows[0][0] for rows in (found, named) if len(rows) == 1), None)
 
 
 def _answered(process: Process) -> List[str]:
