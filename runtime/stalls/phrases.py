@@ -161,7 +161,7 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
         True,
     ),
     (kinds.COLLECTIVE, kinds.WORK): (
-        "waits for a collective begun before (`wait`)",
+        "waits for an operation with other ranks, begun before (`wait`)",
         "see which ranks do not come to it: their stacks",
         False,
     ),
