@@ -21,7 +21,7 @@ from jobspec.runtime.base.full_disk import refusal
 from jobspec.runtime.base.safe_write import write_text
 from jobspec.runtime.head.nodes import Nodes
 from jobspec.runtime.node.agent import Node
-from jobspec.runtime.stalls import cohorts, flight, ras, stacks, waits
+from jobspec.runtime.stalls import cohorts, flight, kinds, ras, stacks
 from jobspec.runtime.stalls.blame import Explanation
 from jobspec.runtime.stalls.cohorts import Cohort, View
 from jobspec.runtime.stalls.explain import explain
@@ -167,7 +167,7 @@ def plain(found: Explanation) -> Dict[str, Any]:
 def _rank(process: Process, found: Explanation) -> str:
     """Its rank. A run of one program has rank 0 alone, which has started all others, unless these are ranks
     of a group that it has made itself."""
-    made = any(group.wait.kind in waits.ON_RANKS for group in found.cohorts)
+    made = any(group.wait.kind in kinds.ON_RANKS for group in found.cohorts)
     alone = not made and not process.command.startswith("ray::")
     return process.rank or (str(process.facts.get("only_rank", "")) if alone else "")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any, List, Optional, Sequence, Set, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
-from jobspec.runtime.stalls import waits
+from jobspec.runtime.stalls import kinds, texts, waits
 from jobspec.runtime.stalls.chains import ON_HOLDERS, behind, builders, held_by, other_end
 from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, at, does, moved
 from jobspec.runtime.stalls.libraries import is_library
@@ -32,12 +32,15 @@ class Explanation:
     node: str = ""
 
 
-_FAR = {waits.FILE_LOCK: "it is held by", waits.CHILD: "that is", waits.JOIN: "behind it is",
-        waits.FUTURE: "behind it is"}  # fmt: skip
+_FAR = {
+    kinds.FILE_LOCK: "it is held by", kinds.BATON: "such a file is open in", kinds.CHILD: "that is",
+    kinds.PROCESS: "that is", kinds.JOIN: "behind it is", kinds.FUTURE: "behind it is",
+}  # fmt: skip
 _ACQUIRES = re.compile(r"(?:^|\.)_?(?:acquire\w*|__enter__)$")
+_ENTERS = re.compile(r"(?:^|/)threading\.py:(?:Condition\.)?__enter__$")
 _IMPLICIT = re.compile(r"__(?!del__)\w+__$|<")  # what a line calls without its name
 _IN_HANDLER = "take no lock in the handler of a signal: set a flag there, and let the program look at it"
-_TELLS_LITTLE = (waits.QUEUE, waits.LOOP, waits.IDLE, waits.LOCK, waits.OTHER)
+_TELLS_LITTLE = (kinds.QUEUE, kinds.LOOP, kinds.IDLE, kinds.LOCK, kinds.OTHER)
 
 
 def blame(kind: str, members: Sequence[Process], view: Optional[View]) -> Explanation:
@@ -50,50 +53,56 @@ def blame(kind: str, members: Sequence[Process], view: Optional[View]) -> Explan
     group = Cohort(wait, tuple(members))
     busy = view is not None and all(moved(process, view) for process in members)
     _, fix, blocked = phrase(wait)
-    moves = busy and wait.kind not in (waits.STOPPED, waits.BUSY)
-    now = "" if wait.kind == waits.OTHER else f", and now {does(group)}"
+    moves = busy and wait.kind not in (kinds.STOPPED, kinds.BUSY)
+    now = "" if wait.kind == kinds.OTHER else f", and now {does(group)}"
     doing = f"moves: it is late, or works without end{now}" if moves else does(group)
-    one = wait.op and wait.kind in waits.AT_ONE and len({waits.of(member).op for member in members}) == 1
+    one = wait.op and wait.kind in kinds.AT_ONE and len({waits.of(member).op for member in members}) == 1
     on = f" on {wait.op}" if one and (wait.kind, wait.op) not in SPECIAL else ""
     what = f"{group.names} {doing}{on}{at(wait)}{more}"
     why = "" if wait.sure else "inferred from its stack: no frame says what it waits for"
-    told = wait.kind if wait.kind != waits.OTHER else kind
+    told = wait.kind if wait.kind != kinds.OTHER else kind
     mine = Explanation(told, what, why, fix, blocked, not wait.sure, tuple(members), place)
     if view is None or moves:
         return mine
     deeper = behind(members[0], view)
     if deeper is not None:
         theirs = blame(kind, [deeper], replace(view, first=(), second=()))
-        return replace(theirs, what=f"{what}; behind it {theirs.what}", named=tuple(members))
-    return replace(mine, what=f"{what}{_far(members[0], view) or _behind_thread(members[0], wait)}")
+        at_fault = place if wait.op == kinds.HANDSHAKE else theirs.frame  # anybody may have connected
+        what = f"{what}; behind it {theirs.what}"
+        return replace(theirs, what=what, named=tuple(members), frame=at_fault)
+    return replace(mine, what=f"{what}{_far(members, view) or _behind_thread(members[0], wait)}")
 
 
-def _far(process: Process, view: View) -> str:
-    """Who is at the other end of what the process waits at."""
+def _far(members: Sequence[Process], view: View) -> str:
+    """Who is at the other end of what the first of them waits at."""
+    process = members[0]
     far = other_end(process, view)
     if far is process:
-        return "; the other end is the process itself"
+        locked = waits.of(process).kind == kinds.FILE_LOCK
+        return "; the process itself holds it" if locked else "; the other end is the process itself"
     if far is not None:
         theirs = waits.of(far)
-        if waits.of(process).kind in (waits.NETWORK, waits.LOOP):
+        if waits.of(process).kind in (kinds.NETWORK, kinds.LOOP):
             theirs = waits.answering(far, theirs.thread) or _within(far, theirs, None)[0]
         there = Cohort(theirs, (far,))
         mine = waits.of(process)
-        who = "such a file is open in" if mine.op == waits.BATON else _FAR.get(mine.kind, "the other end is")
-        if mine.kind == waits.FILE_LOCK and (files := far.facts.get("locked")):
+        who = _FAR.get(mine.op) or _FAR.get(mine.kind, "the other end is")
+        if mine.kind == kinds.FILE_LOCK and (files := far.facts.get("locked")):
             who = f"`{files[0].rsplit('/', 1)[-1]}` is locked by"
         told = f"; {who} {far.name}, which {does(there)}{at(there.wait)}"
-        back = other_end(far, view) is process
-        return f"{told}: each waits for the other" if back else told
-    if waits.of(process).op == waits.BATON and not builders(process, view.last):
+        beyond = other_end(far, view)
+        if beyond is process:
+            return ": each waits for the other" if far in members else f"{told}: each waits for the other"
+        return f"{told}{_next(theirs, beyond)}" if beyond not in (None, far) else told
+    if waits.of(process).op == kinds.BATON and not builders(process, view.last):
         return "; no process that was seen has such a file open"
     wait = waits.of(process)
-    if (wait.kind, wait.op) == (waits.LOCK, waits.PROXY):
+    if (wait.kind, wait.op) == (kinds.LOCK, kinds.PROXY):
         through = [pid for pid, *_ in held_by(process) or ()]
         manager = f", and pid {through[0]} is the manager through which it waits" if len(through) == 1 else ""
         return f"; no process that was seen is shown to hold it{manager}"
-    streams = wait.kind == waits.LOOP and (
-        _only_programs(process) or any(one.kind == waits.CHILD for one in waits.coroutines(process))
+    streams = wait.kind == kinds.LOOP and (
+        _only_programs(process) or any(one.kind == kinds.CHILD for one in waits.coroutines(process))
     )
     rows = held_by(process) if streams or wait.kind in ON_HOLDERS else None
     if rows is None:
@@ -101,9 +110,17 @@ def _far(process: Process, view: View) -> str:
     return f"; it waits for {_holders(rows)}" if rows else "; no other process of the run has the other end"
 
 
+def _next(wait: Wait, far: Process) -> str:
+    """Who is at the other end of that."""
+    lead = "that lock is held by" if wait.kind == kinds.FILE_LOCK else "the other end of that is"
+    there = waits.of(far)
+    return f"; {lead} {far.name}, which {does(Cohort(there, (far,)))}{at(there)}"
+
+
 def _behind_thread(process: Process, wait: Wait) -> str:
     """For whom the thread waits that the process waits for."""
-    rows = process.facts.get("behind", {}).get(str(wait.thread.number)) if wait.thread else None
+    thread = wait.thread if wait.kind != kinds.STOPPED else None
+    rows = process.facts.get("behind", {}).get(str(thread.number)) if thread else None
     return f"; it waits for {_holders(rows)}" if rows else ""
 
 
@@ -119,45 +136,67 @@ def _holders(rows: Sequence[Sequence[Any]]) -> str:
 
 def _within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, str, Optional[Frame]]:
     """Where it waits for other threads or coroutines: what these do, as a wait or in words, and the place."""
-    if wait.kind == waits.LOOP and not (wait.thread and wait.thread.is_task):
+    if wait.kind == kinds.LOOP and not (wait.thread and wait.thread.is_task):
         return _in_loop(process, wait)
-    own = wait.kind == waits.NETWORK and view is not None and other_end(process, view) is process
-    inner = own or wait.kind in (waits.JOIN, waits.FUTURE)
-    if not inner and (wait.kind not in (waits.QUEUE, waits.LOCK) or wait.op == waits.DRAIN):
+    own = wait.kind == kinds.NETWORK and view is not None and other_end(process, view) is process
+    inner = own or wait.on_thread
+    if not inner and (wait.kind not in (kinds.QUEUE, kinds.LOCK) or wait.op == kinds.DRAIN):
         return wait, "", wait.place
     others = _other_threads(process, wait)
-    if wait.kind == waits.FUTURE and not others:  # of coroutines of a loop in another thread
+    if wait.kind == kinds.FUTURE and not others:  # of coroutines of a loop in another thread
         others = waits.coroutines(process)
-    told = [one for one in others if one.kind not in _TELLS_LITTLE]
+    told = [one for one in others if one.kind not in _TELLS_LITTLE and (inner or not texts.naps(one.place))]
     if len(told) == 1:
-        return replace(told[0], sure=False), "", told[0].place
+        # Nothing shows that another thread is the one that should set an event or fill a queue.
+        here, rest = (replace(told[0], sure=False), wait) if inner else (wait, told[0])
+        label = rest.thread.label if rest.thread else "it"
+        return here, f" ({label} {does(Cohort(rest, (process,)))}{at(rest)})", here.place
     if inner and len(others) == 1 and others[0].thread:
         there = Cohort(others[0], (process,))
         more = f"; {others[0].thread.label} {does(there)}{at(others[0])}"
         # One that waits for work is told to end by whoever joins it; the place of any other is the cause.
-        rests = others[0].kind in (waits.QUEUE, waits.LOOP, waits.IDLE) and others[0].op != waits.FULL
-        idle = wait.kind == waits.JOIN and rests
+        rests = others[0].kind in (kinds.QUEUE, kinds.LOOP, kinds.IDLE) and others[0].op != kinds.FULL
+        idle = wait.kind == kinds.JOIN and rests
         return wait, more, wait.place if idle else others[0].place
     return wait, "", wait.place
 
 
 def _in_loop(process: Process, wait: Wait) -> Tuple[Wait, str, Optional[Frame]]:
     """The same of an event loop."""
-    waiting = waits.coroutines(process)
-    if all(one.kind == waits.LOOP for one in waiting):  # maybe for a thread of an executor
+    piped = {kinds.NETWORK: kinds.PIPE} if _only_programs(process) else {}
+    waiting = [replace(one, kind=piped.get(one.kind, one.kind)) for one in waits.coroutines(process)]
+    if found := _holding(process, waiting):
+        holder, wanted = found
+        name = texts.wanted_lock(wanted.text)
+        more = f"; by its lines it holds `{name}`, for which other coroutines wait at {wanted}"
+        return replace(holder, kind=piped.get(holder.kind, holder.kind), sure=False), more, holder.place
+    if all(one.kind == kinds.LOOP for one in waiting):  # maybe for a thread of an executor
         pool = [one for one in _other_threads(process, wait) if one.thread and waits.is_pooled(one.thread)]
         if len(pool) == 1:
             return replace(pool[0], sure=False), "", pool[0].place
-    outer = [one for one in waiting if one.op != waits.TURN]
-    if len(outer) == 1 < len(waiting):  # it may hold the lock that the others wait for
-        turn = next(one for one in waiting if one.op == waits.TURN)
-        more = f"; other coroutines wait for a lock at {turn.place}"
-        return replace(outer[0], sure=False), more, outer[0].place
+    # It may hold the lock that the others wait for; and those at a queue may only have nothing to do.
+    for op, at_what in ((kinds.TURN, "for a lock"), (kinds.INNER, "at a queue")):
+        outer = [one for one in waiting if one.op != op]
+        if len(outer) == 1 < len(waiting):
+            rest = next(one for one in waiting if one.op == op)
+            more = f"; other coroutines wait {at_what} at {rest.place}"
+            return replace(outer[0], sure=False), more, outer[0].place
     if len(waiting) == 1:
-        piped = waiting[0].kind == waits.NETWORK and _only_programs(process)
-        return replace(waiting[0], kind=waits.PIPE if piped else waiting[0].kind), "", waiting[0].place
+        return waiting[0], "", waiting[0].place
     places = ", ".join(f"{one.place}" for one in waiting[:SHOWN])
     return wait, f"; its coroutines wait at {places}" if places else "", wait.place
+
+
+def _holding(process: Process, waiting: Sequence[Wait]) -> Optional[Tuple[Wait, Frame]]:
+    """The coroutine that holds what others wait for, and waits for no lock itself; with their place."""
+    for one in waiting:
+        name = texts.wanted_lock(one.place.text) if one.op == kinds.TURN and one.place else ""
+        for task in process.threads if name and one.place else ():
+            if task.is_task and one.place and _holds(task, name, one.place):
+                told = waits.of_thread(process, task)
+                if told.op != kinds.TURN:
+                    return told, one.place
+    return None
 
 
 def _only_programs(process: Process) -> bool:
@@ -175,7 +214,7 @@ def _other_threads(process: Process, wait: Wait) -> List[Wait]:
         for told in [waits.of_thread(process, thread)]
     }
     pool = [one for one in found.values() if one.thread and waits.is_pooled(one.thread)]
-    return pool if pool and wait.kind == waits.FUTURE else list(found.values())
+    return pool if pool and wait.kind == kinds.FUTURE else list(found.values())
 
 
 def _lock(process: Process) -> Optional[Explanation]:
@@ -186,25 +225,25 @@ def _lock(process: Process) -> Optional[Explanation]:
     threads = [thread for thread in process.threads if id(thread) in wanted]
     for thread in threads:
         name = wanted[id(thread)]
-        others = [other for other in process.threads if other is not thread]
-        owner = next((other for other in others if name in _holds(other)), None)
-        if owner is None and name in _holds(thread):
-            owner = thread
+        mine = waits.own_frame(thread)
+        others = sorted(process.threads, key=lambda other: other is thread)  # itself last
+        owner = next((other for other in others if mine and _holds(other, name, mine)), None)
         if owner is None:
             continue
-        mine, other = waits.own_frame(thread), waits.own_frame(owner)
+        other = waits.own_frame(owner)
         base = f"in {process.name} {thread.label} waits for `{name}` at {mine}"
-        fix = DOES[waits.LOCK][1]
+        fix = DOES[kinds.LOCK][1]
         inferred = "inferred from the lines of the program: names of locks, not the locks themselves"
         if owner is thread:
             taken = next(at for at, frame in enumerate(thread.frames) if name in frame.held)
             on_top = _on_top(thread.frames, taken)
             what = f"{base}, and holds it itself at {thread.frames[taken]}{on_top}"
             fix = _IN_HANDLER if on_top else fix
-        elif id(owner) in wanted and wanted[id(owner)] in _holds(thread):
+        elif id(owner) in wanted and other and _holds(thread, wanted[id(owner)], other):
             what = f"{base}, which {owner.label} holds; that one waits for `{wanted[id(owner)]}` at {other}"
         else:
-            what = f"{base}, which {owner.label} holds at {other}"
+            loop = "; it cannot go on, since that thread runs its event loop" * owner.is_task
+            what = f"{base}, which {owner.label} holds at {other}{loop}"
         frame = mine if owner is thread or id(owner) in wanted else other
         return Explanation("lock", what, inferred, fix, False, True, (process,), frame)
     return _further_in(process)
@@ -229,7 +268,7 @@ def _further_in(process: Process) -> Optional[Explanation]:
     or behind a `with` of the program whose lock has no name."""
     thread = waits.working(process)
     wait = waits.of(process)
-    if thread is None or wait.kind != waits.LOCK or wait.op == waits.SIGNAL or wait.thread is not thread:
+    if thread is None or wait.kind != kinds.LOCK or wait.op == kinds.SIGNAL or wait.thread is not thread:
         return None
     here = next((frame for frame in thread.frames if not _ACQUIRES.search(frame.function)), None)
     inside = [
@@ -246,7 +285,7 @@ def _further_in(process: Process) -> Optional[Explanation]:
         f" further in `{here.function}` and so may hold it, {does(Cohort(there, (process,)))}{at(there)}"
     )
     why = "inferred from the stacks: both are in one function, the other behind the line at which it is taken"
-    return Explanation("lock", what, why, DOES[waits.LOCK][1], False, True, (process,), there.place)
+    return Explanation("lock", what, why, DOES[kinds.LOCK][1], False, True, (process,), there.place)
 
 
 def _beyond(thread: Thread, here: Frame) -> bool:
@@ -259,11 +298,25 @@ def _beyond(thread: Thread, here: Frame) -> bool:
 
 def _wants(thread: Thread) -> str:
     """The lock that the thread waits for, by the line at which it stands."""
-    frame = thread.frames[0] if thread.frames else None
+    frame = next((one for one in thread.frames if not _ENTERS.search(f"{one.file}:{one.function}")), None)
     if frame is None or thread.busy or is_library(frame):
         return ""
-    return waits.wanted_lock(frame.text)
+    return texts.wanted_lock(frame.text)
 
 
-def _holds(thread: Thread) -> Set[str]:
-    return {name for frame in thread.frames for name in frame.held}
+def _holds(thread: Thread, name: str, there: Frame) -> bool:
+    """Whether a frame of the thread holds the lock that is wanted in that other frame, as far as names tell:
+    those of one file, and of one class where they are an object's own. Who waits on a condition has let it
+    go."""
+    inner = waits.own_frame(thread)
+    if inner is None or re.search(rf"(?<![\w.]){re.escape(name)}\.wait(?:_for)?\(", inner.text):
+        return False
+    return any(name in frame.held and _same_scope(name, frame, there) for frame in thread.frames)
+
+
+def _same_scope(name: str, one: Frame, other: Frame) -> bool:
+    if one.file != other.file:
+        return False
+    classes = [frame.function.rpartition(".<locals>")[0] or frame.function for frame in (one, other)]
+    owners = [text.rpartition(".")[0] for text in classes]
+    return not name.startswith("self.") or "" in owners or owners[0] == owners[1]

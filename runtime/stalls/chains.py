@@ -5,27 +5,26 @@ from __future__ import annotations
 import re
 from typing import Any, List, Match, Optional, Sequence, Set, Tuple
 
-from jobspec.runtime.stalls import waits
+from jobspec.runtime.stalls import kinds, texts, waits
 from jobspec.runtime.stalls.cohorts import View, is_service
+from jobspec.runtime.stalls.kinds import ON_RANKS
+from jobspec.runtime.stalls.libraries import is_library
 from jobspec.runtime.stalls.stacks import Process, Thread
-from jobspec.runtime.stalls.waits import ON_RANKS
 
 ON_HOLDERS = frozenset({
-    waits.PIPE, waits.QUEUE, waits.CHILD, waits.JOIN, waits.FUTURE, waits.LOADER, waits.FILE_LOCK, waits.OTHER
+    kinds.PIPE, kinds.QUEUE, kinds.CHILD, kinds.JOIN, kinds.FUTURE, kinds.LOADER, kinds.FILE_LOCK, kinds.OTHER
 })  # fmt: skip
-ON_CHILDREN = (waits.LOADER, waits.QUEUE, waits.CHILD, waits.JOIN, waits.FUTURE, waits.PIPE)
-_SECONDS = re.compile(r"\bsleep\((\d+(?:\.\d+)?|\.\d+)\)")
-POLL_S = 60.0
+ON_CHILDREN = (kinds.LOADER, kinds.QUEUE, kinds.CHILD, kinds.JOIN, kinds.FUTURE, kinds.PIPE)
 _NOBODY = Thread("")
-_OF_LOOPS = (waits.SLEEP, waits.LOOP)
-_OF_LOOP = (waits.QUEUE, waits.SLEEP)
+_OF_LOOPS = (kinds.SLEEP, kinds.LOOP)
+_OF_LOOP = (kinds.QUEUE, kinds.SLEEP)
 _SOCKET = re.compile(r" on socket (\S+) -> (\S+)")
 
 
 def behind(process: Process, view: View) -> Optional[Process]:
     """The process at the end of the chain of those that this one is shown to wait for."""
     able = [
-        one for one in view.last if one.threads and not is_service(one) and waits.of(one).kind != waits.IDLE
+        one for one in view.last if one.threads and not is_service(one) and waits.of(one).kind != kinds.IDLE
     ]
     end = follow(process, able)
     return end if end is not process and waits.of(end).kind not in ON_RANKS else None
@@ -34,18 +33,16 @@ def behind(process: Process, view: View) -> Optional[Process]:
 def other_end(process: Process, view: View) -> Optional[Process]:
     """The process at the other end of what this one waits at, whatever it does; maybe itself."""
     wait = waits.of(process)
-    if wait.kind == waits.LOOP or (wait.kind == waits.NETWORK and not held_by(process)):
+    if wait.kind == kinds.LOOP or (wait.kind == kinds.NETWORK and not held_by(process)):
         if not at_network(process):
             return None
-        others = [one for one in view.last if one.threads and one is not process]
-        alone = _peer(process, others) is None and _socket(process) is not None
-        return _peer(process, [process] if alone else others)
-    if wait.op == waits.BATON:
+        return _peer(process, [one for one in view.last if one.threads and one is not process])
+    if wait.op == kinds.BATON:
         found = builders(process, view.last)
         return found[0] if len(found) == 1 else None
-    if wait.kind not in (*ON_HOLDERS, waits.NETWORK):
+    if wait.kind not in (*ON_HOLDERS, kinds.NETWORK):
         return None
-    if wait.kind == waits.FILE_LOCK and held_by(process) is None:
+    if wait.kind == kinds.FILE_LOCK and held_by(process) is None:
         return locker(process, view.last)
     pids = {row[0] for row in held_by(process) or ()}
     ends = [one for one in view.last if one.node == process.node and one.pid in pids]
@@ -56,11 +53,11 @@ def at_network(process: Process) -> bool:
     """Whether it may be a connection that it waits at: not where each of its coroutines waits for others of
     its own loop, nor for a connection that its own client has to give back."""
     wait = waits.of(process)
-    told = waits.coroutines(process) if wait.kind == waits.LOOP else [wait]
+    told = waits.coroutines(process) if wait.kind == kinds.LOOP else [wait]
     inner = [
-        one for one in told if one.op in (waits.TURN, waits.SIGNAL, waits.POOLED) or one.kind in _OF_LOOP
+        one for one in told if one.op in (kinds.TURN, kinds.SIGNAL, kinds.POOLED) or one.kind in _OF_LOOP
     ]
-    return wait.op != waits.STORE and (not told or len(inner) < len(told))
+    return wait.op != kinds.STORE and (not told or len(inner) < len(told))
 
 
 def builders(process: Process, others: Sequence[Process]) -> List[Process]:
@@ -82,16 +79,17 @@ def locker(process: Process, others: Sequence[Process]) -> Optional[Process]:
 def held_by(process: Process) -> Optional[List[List[Any]]]:
     """(pid, command, call) of those that could end the wait, by the kernel; None where it does not tell."""
     wait = waits.of(process)
-    if wait.op == waits.BATON:  # no lock of the kernel's
+    if wait.op == kinds.BATON:  # no lock of the kernel's
         return None
     known = process.facts.get("behind", {})
-    if wait.kind == waits.LOOP:  # before Python 3.12 a thread of asyncio waits for each program
+    if wait.kind == kinds.LOOP:  # before Python 3.12 a thread of asyncio waits for each program
         calls = process.facts.get("calls", {})
         main = [str(wait.thread.number)] if wait.thread else []
         at = [name for name in known if name in main or str(calls.get(name, "")).startswith("wait")]
         return list({row[0]: row for name in at for row in known[name]}.values()) or None
-    inner = wait.kind in (waits.JOIN, waits.FUTURE)  # then it is for one of its threads that it waits
-    threads = [one for one in process.threads if one is wait.thread or (inner and waits.own_frame(one))]
+    threads = [
+        one for one in process.threads if one is wait.thread or (wait.on_thread and waits.own_frame(one))
+    ]
     told = [known[str(one.number)] for one in threads if str(one.number) in known]
     return [row for rows in told for row in rows] if told else None
 
@@ -123,32 +121,35 @@ def _waits_for(process: Process, able: Sequence[Process]) -> Optional[Process]:
     """The process that this one is shown to wait for."""
     kind = waits.of(process).kind
     others = [one for one in able if one is not process]
-    if kind in (waits.RAY, waits.PLACEMENT):
+    if kind in (kinds.RAY, kinds.PLACEMENT):
         return _in_ray(process, others)
-    if kind == waits.SLEEP:
+    if kind == kinds.SLEEP:
         return _polled(process, others) if polls(process) else None
-    if kind == waits.LOOP and any(one.kind == waits.CHILD for one in waits.coroutines(process)):
-        kind = waits.CHILD
-    if kind in (waits.NETWORK, waits.LOOP):
-        if rows := held_by(process) if kind == waits.NETWORK else None:
+    if kind == kinds.LOOP and any(one.kind == kinds.CHILD for one in waits.coroutines(process)):
+        kind = kinds.CHILD
+    if kind in (kinds.NETWORK, kinds.LOOP):
+        if rows := held_by(process) if kind == kinds.NETWORK else None:
             return next((one for one in others if one.node == process.node and one.pid in _pids(rows)), None)
-        return _peer(process, others) if at_network(process) else None
+        far = _peer(process, others) if at_network(process) else None
+        return far if far is not process else None
     near = [one for one in others if one.node == process.node]
     op = waits.of(process).op
-    if op == waits.BATON:
+    if op == kinds.BATON:
         building = builders(process, near)
         return building[0] if len(building) == 1 else None
-    if op in waits.ON_PEOPLE:
+    if op in kinds.ON_PEOPLE:
         return None
+    if op == kinds.RPC:
+        return _asked(process, others)
     rows = held_by(process)
-    if kind == waits.FILE_LOCK and rows is None:
+    if kind == kinds.FILE_LOCK and rows is None:
         return locker(process, near)
     told = [one for one in near if one.pid in _pids(rows or ())]
     if told:
-        passive = told if kind in (waits.PIPE, waits.LOADER) else _at_managers(told)
+        passive = told if kind in (kinds.PIPE, kinds.LOADER) else _at_managers(told)
         rest = [one for one in told if acts(one)] or passive
         return rest[0] if rest else None
-    if kind == waits.LOCK:
+    if kind == kinds.LOCK:
         return next((one for one in near if _shares(process, one) and _has_lock(process, one)), None)
     if rows == [] or kind not in ON_CHILDREN:
         return None
@@ -163,8 +164,27 @@ def _in_ray(process: Process, others: Sequence[Process]) -> Optional[Process]:
     named = [
         one for one in running if re.search(rf"\b{re.escape(_method(one))}\.(?:remote|options)\b", lines)
     ]
-    leaves = [one for one in running if waits.of(one).kind not in (waits.RAY, waits.LOOP)]
+    leaves = [one for one in running if waits.of(one).kind not in (kinds.RAY, kinds.LOOP)]
     return next(iter(named or leaves or running), None)
+
+
+def _asked(process: Process, others: Sequence[Process]) -> Optional[Process]:
+    """The one that answers a call of torch RPC; of several the one whose function the asker's lines name."""
+    lines = " ".join(frame.text for thread in process.threads for frame in thread.frames)
+    found = [(one, names) for one in others if (names := _answered(one))]
+    named = [row for row in found if any(re.search(rf"\b{name}\b", lines) for name in row[1])]
+    return next((rows[0][0] for rows in (found, named) if len(rows) == 1), None)
+
+
+def _answered(process: Process) -> List[str]:
+    """The functions of the program that its threads run for calls of torch RPC."""
+    return [
+        frame.function.rsplit(".", 1)[-1]
+        for thread in process.threads
+        if any(frame.file.endswith("rpc/internal.py") for frame in thread.frames)
+        for frame in thread.frames
+        if not is_library(frame) and re.fullmatch(r"[\w.]+", frame.function)
+    ]
 
 
 def _method(process: Process) -> str:
@@ -174,9 +194,7 @@ def _method(process: Process) -> str:
 
 def polls(process: Process) -> bool:
     """Whether it sleeps for a moment only, by the number in its line."""
-    place = waits.of(process).place
-    seconds = _SECONDS.search(place.text) if place else None
-    return seconds is not None and float(seconds[1]) <= POLL_S and not process.rank
+    return texts.naps(waits.of(process).place) and not process.rank
 
 
 def _polled(process: Process, others: Sequence[Process]) -> Optional[Process]:
@@ -198,7 +216,7 @@ def _pids(rows: Sequence[Sequence[Any]]) -> Set[int]:
 
 def _at_managers(processes: Sequence[Process]) -> List[Process]:
     """Those that wait for an object of a manager, which waits for none of them."""
-    return [one for one in processes if waits.of(one).op == waits.PROXY]
+    return [one for one in processes if waits.of(one).op == kinds.PROXY]
 
 
 def _shares(one: Process, other: Process) -> bool:
@@ -211,17 +229,21 @@ def _shares(one: Process, other: Process) -> bool:
 def _has_lock(process: Process, other: Process) -> bool:
     """Whether the other one holds what this one waits for, and none of its own threads does, by the text."""
     wait = waits.of(process)
-    name = waits.wanted_lock(wait.place.text) if wait.op == waits.PROXY and wait.place else wait.op
-    return name not in ("", waits.SIGNAL) and waits.holds(other, name) and not waits.holds(process, name)
+    name = texts.wanted_lock(wait.place.text) if wait.op == kinds.PROXY and wait.place else wait.op
+    return (
+        name not in ("", kinds.SIGNAL, kinds.NATIVE)
+        and waits.holds(other, name)
+        and not waits.holds(process, name)
+    )
 
 
 def acts(process: Process) -> bool:
     """Whether it does more than wait at a queue or a pipe of which others have the other end."""
     wait = waits.of(process)
-    passive = wait.kind in (waits.QUEUE, waits.PIPE) and wait.op not in (
-        waits.DRAIN,
-        waits.UNDONE,
-        *waits.ON_PEOPLE,
+    passive = wait.kind in (kinds.QUEUE, kinds.PIPE) and wait.op not in (
+        kinds.DRAIN,
+        kinds.UNDONE,
+        *kinds.ON_PEOPLE,
     )
     thread = str(wait.thread.number) if wait.thread else ""
     named = "FIFO" in str(process.facts.get("calls", {}).get(thread, ""))  # which no pool uses
@@ -230,21 +252,30 @@ def acts(process: Process) -> bool:
 
 
 def _peer(process: Process, others: Sequence[Process]) -> Optional[Process]:
-    """The other end of the connection that the process waits at; of several connections only where all end at
-    one process."""
+    """The other end of the connection that the process waits at, maybe itself; of several connections only
+    where all end at one process."""
     call = _socket(process)
-    mine = (
-        [(call[1], call[2])]
-        if call
-        else [(row[0], row[1]) for row in process.facts.get("sockets", ()) if row[1]]
-    )
-    far_ends, ports = {(far, near) for near, far in mine}, {_port(far) for _, far in mine}
-    if not call:
-        if _at_other_socket(process):
+    if call:
+        far, near = (call[2], call[1])
+        every = [*others, process]
+        ends = [one for one in every if _has_end(one, {(far, near)}, set())]
+        if ends:
+            return ends[0]
+        ends = [one for one in every if _has_end(one, set(), {_port(far)})]  # nobody has taken it yet
+        if process in ends and len(ends) > 2:  # shared by forks: it may be any of them
             return None
-        others = [one for one in others if not _are_joined(process, one)]
-    ends = [one for one in others if _has_end(one, far_ends, ports)]
-    return ends[0] if len(ends) == 1 or (call and ends) else None
+        return next((one for one in ends if not _awaits(one, process)), None)
+    if _at_other_socket(process):
+        return None
+    mine = [(row[0], row[1]) for row in process.facts.get("sockets", ()) if row[1]]
+    far_ends, ports = {(far, near) for near, far in mine}, {_port(far) for _, far in mine}
+    ends = [one for one in others if not _are_joined(process, one) and _has_end(one, far_ends, ports)]
+    return ends[0] if len(ends) == 1 else None
+
+
+def _awaits(parent: Process, child: Process) -> bool:
+    """Whether the parent waits for such as the child, and so takes no connection of it."""
+    return child.facts.get("parent") == parent.pid and waits.of(parent).kind in ON_CHILDREN
 
 
 def _at_other_socket(process: Process) -> bool:
@@ -257,7 +288,7 @@ def _at_other_socket(process: Process) -> bool:
 def _are_joined(one: Process, other: Process) -> bool:
     """Whether they have connections to each other anyway: ranks, and processes of Ray."""
     ray = [
-        who.command.startswith("ray::") or waits.of(who).kind in (waits.RAY, waits.PLACEMENT)
+        who.command.startswith("ray::") or waits.of(who).kind in (kinds.RAY, kinds.PLACEMENT)
         for who in (one, other)
     ]
     return bool(one.rank and other.rank) or all(ray)

@@ -8,10 +8,11 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from jobspec.runtime.stalls import waits
 from jobspec.runtime.stalls.flight import Front
+from jobspec.runtime.stalls.kinds import ON_RANKS
 from jobspec.runtime.stalls.phrases import phrase
 from jobspec.runtime.stalls.ras import Trouble
 from jobspec.runtime.stalls.stacks import Process
-from jobspec.runtime.stalls.waits import ON_RANKS, Wait
+from jobspec.runtime.stalls.waits import Wait
 
 BUSY_SHARE = 0.5  # of a core, between two samples
 SHOWN = 8  # names in a sentence

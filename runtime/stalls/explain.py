@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from jobspec.runtime.stalls import links, on_ray, ras, waits
+from jobspec.runtime.stalls import kinds, links, on_ray, ras, waits
 from jobspec.runtime.stalls.blame import Explanation, blame
 from jobspec.runtime.stalls.chains import ON_CHILDREN, acts, behind, follow, in_circle, other_end
 from jobspec.runtime.stalls.cohorts import (
@@ -26,10 +26,12 @@ from jobspec.runtime.stalls.cohorts import (
     role,
 )
 from jobspec.runtime.stalls.flight import Front
+from jobspec.runtime.stalls.kinds import ON_RANKS
 from jobspec.runtime.stalls.libraries import is_library
 from jobspec.runtime.stalls.phrases import DOES
 from jobspec.runtime.stalls.stacks import Frame, Process
-from jobspec.runtime.stalls.waits import ON_RANKS
+
+_PAIRS = {"send": ("sends", "receives"), "recv": ("receives", "sends")}
 
 
 def explain(view: View) -> Explanation:
@@ -197,7 +199,7 @@ def _ranks(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
     for waiting, others in parts:
         if waiting and others:
             told = blame("rank-differs", _odd(_first(others, view), view), view)
-            met = f"{waiting[0].names} {does(waiting[0])}{at(waiting[0].wait)}"
+            met = "; ".join(f"{group.names} {does(group)}{at(group.wait)}" for group in waiting[:3])
             return replace(told, what=f"{told.what}, while {met}")
     for waiting, _ in parts:
         if len(waiting) > 1 or (waiting and len(waiting[0].members) > 1):
@@ -207,11 +209,12 @@ def _ranks(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
 
 def _odd(groups: Sequence[Cohort], view: View) -> Sequence[Process]:
     """The smallest group; with it the one that waits for it, where it waits for that one."""
-    odd = min(groups, key=lambda group: (group.wait.kind == waits.IDLE, len(group.members)))
+    odd = min(groups, key=lambda group: (group.wait.kind == kinds.IDLE, len(group.members)))
     far = other_end(odd.members[0], view) if len(odd.members) == 1 else None
     every = [one for group in groups for one in group.members]
-    round_ = far is not None and far in every and other_end(far, view) is odd.members[0]
-    return (*odd.members, far) if far is not None and round_ else odd.members
+    if far is None or far in odd.members or far not in every or other_end(far, view) is not odd.members[0]:
+        return odd.members
+    return (*odd.members, far)
 
 
 def _started(group: Cohort, mine: Sequence[Cohort]) -> bool:
@@ -237,11 +240,14 @@ def _all_wait(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanatio
     if len(waiting) == 1:
         only = waiting[0]
         what = f"all of {only.names} wait in the same place: `{only.wait.op}`{at(only.wait)}"
-        why = "their stacks do not differ: sizes, the network or a device may, which stacks do not show"
+        why = "their stacks do not differ; sizes, arguments (`src`, `group`), the network or a device may"
         fix = "compare the flight recorder's dumps (sizes and order), NCCL's log and the GPUs of all ranks"
+        if pair := _PAIRS.get(only.wait.op.lstrip("i")[:4]):
+            why = "each of them {}, and none of them {}".format(*pair)
+            fix = "let the one of each pair send while the other receives, or use `batch_isend_irecv`"
         return Explanation("collective-all", what, why, fix, inferred=True, frame=only.wait.place)
     said = "; ".join(f"{group.names} {does(group)}{at(group.wait)}" for group in waiting[:4])
-    what = f"the ranks stand in different collectives: {said}"
+    what = f"the ranks wait for other ranks at different places: {said}"
     fix = "make all ranks call the same collectives in the same order; look for a branch that only some take"
     rare = _stranger(waiting)
     why = ""
@@ -256,12 +262,12 @@ def _all_wait(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanatio
 def _all_join(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanation:
     """All that were seen wait for others to join a process group; with who waits for them by Ray."""
     said = "; ".join(f"{group.names} {does(group)}{at(group.wait)}" for group in waiting[:4])
-    asking = [group for group in groups if group.wait.kind == waits.RAY]
+    asking = [group for group in groups if group.wait.kind == kinds.RAY]
     met = f", while {asking[0].names} {does(asking[0])}{at(asking[0].wait)}" if asking else ""
     why = "who has not come is not among them, unless their addresses or world sizes differ"
     place = waiting[0].wait.place
     return Explanation(
-        "rendezvous", f"{said}{met}", why, DOES[waits.RENDEZVOUS][1], inferred=True, frame=place
+        "rendezvous", f"{said}{met}", why, DOES[kinds.RENDEZVOUS][1], inferred=True, frame=place
     )
 
 
@@ -284,22 +290,26 @@ def _way(group: Cohort) -> Tuple[str, ...]:
 
 def _chain(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
     """Without a collective: from whoever waits for another process to the one that waits for none."""
-    able = [process for process in people if waits.of(process).kind != waits.IDLE and process.threads]
+    able = [process for process in people if waits.of(process).kind != kinds.IDLE and process.threads]
     if not able:
         return None
     ends = _ends(able, able)
-    if all(waits.of(one).kind in (waits.RAY, waits.PLACEMENT) for one in ends):
+    if all(waits.of(one).kind in (kinds.RAY, kinds.PLACEMENT) for one in ends):
         return on_ray.all_wait(people)
-    firm = [one for one in ends if waits.of(one).kind != waits.LOOP] or ends
+    firm = [one for one in ends if waits.of(one).kind != kinds.LOOP] or ends
     firm = [one for one in firm if acts(one)] or firm
     firm = [one for one in _ends(_roots(able), able) if one in firm] or firm
     best = cohorts(firm)
     alike = len(best) > 1 and len(best[-1].members) == len(best[-2].members)
-    if alike or len({role(one) for one in firm}) > 1:
+    circle = alike and len(firm) == 2 and in_circle(firm[0], firm)
+    if not circle and (alike or len({role(one) for one in firm}) > 1):
         return _several(best)
     same = next(group for group in groups if best[-1].members[0] in group.members)
-    found = blame("waits", [one for one in same.members if one in able], view)
-    others = [one for one in (*firm, *able) if one not in found.named and one.name not in found.what]
+    mine = firm[:1] if circle else [one for one in same.members if one in able]
+    found = blame("waits", mine, view)
+    opened = [one for one in people if waits.of(one).op == kinds.ACCEPT]
+    others = [one for one in (*firm, *able, *opened) if one not in found.named and one.name not in found.what]
+    found = replace(found, named=tuple(firm)) if circle else found
     if others:
         said = "; ".join(f"{group.names} {does(group)}{at(group.wait)}" for group in cohorts(others)[:3])
         round_ = any(in_circle(one, able) for one in found.named) and "each waits" not in found.what

@@ -71,7 +71,7 @@ def _behind(
     holders: Mapping[int, Set[int]],
 ) -> Optional[Set[int]]:
     """The processes that the call waits for, none of them itself; None where that is not known."""
-    if call.startswith("wait"):
+    if call.startswith("wait") or " on /dev/ptmx" in call:
         return {other for other, facts in known.items() if facts and facts["parent"] == pid} or None
     if call.startswith((*_AT_LOCKS, *_NAPS)):
         return (holders.get(pid, set()) & set(known)) or None

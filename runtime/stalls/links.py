@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Dict, List, Set, Tuple
 
-from jobspec.runtime.stalls import waits
+from jobspec.runtime.stalls import kinds, waits
 from jobspec.runtime.stalls.cohorts import View
+from jobspec.runtime.stalls.kinds import ON_RANKS
 from jobspec.runtime.stalls.stacks import Process
-from jobspec.runtime.stalls.waits import ON_RANKS
 
 AGAIN = 3  # a packet that is lost once or twice is none
 
@@ -50,8 +50,8 @@ def broken(view: View) -> List[Link]:
 
 
 def _waits(*both: Process) -> bool:
-    kinds = {waits.of(process).kind for process in both}
-    return bool(kinds & {*ON_RANKS, waits.NETWORK, waits.LOOP, waits.RAY})
+    told = {waits.of(process).kind for process in both}
+    return bool(told & {*ON_RANKS, kinds.NETWORK, kinds.LOOP, kinds.RAY})
 
 
 def common_node(links: List[Link]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import List, Optional, Sequence
 
-from jobspec.runtime.stalls import waits
+from jobspec.runtime.stalls import kinds, waits
 from jobspec.runtime.stalls.blame import Explanation
 from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, at, cohorts, does
 from jobspec.runtime.stalls.phrases import DOES
@@ -24,7 +24,7 @@ _HELD_BACK = (
 
 def demand(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
     """Resources that Ray does not have, or an actor that is dead, while a process waits for Ray."""
-    waiting = [group for group in groups if group.wait.kind in (waits.RAY, waits.PLACEMENT)]
+    waiting = [group for group in groups if group.wait.kind in (kinds.RAY, kinds.PLACEMENT)]
     if not waiting:
         return None
     place = waiting[0].wait.place
@@ -66,10 +66,10 @@ def _queued(view: View, waiting: Sequence[Cohort], busy: Sequence[Process]) -> O
     """Tasks for which no node has room, while nobody works who could leave any. Only where every node gave
     its dump."""
     queued = list(view.ray.get("queued", ())) if view.complete else []
-    if not queued or any(waits.of(one).kind not in (waits.RAY, waits.PLACEMENT) for one in busy):
+    if not queued or any(waits.of(one).kind not in (kinds.RAY, kinds.PLACEMENT) for one in busy):
         return None
     asks = next((group for group in waiting if group.members[0].command.startswith("ray::")), waiting[0])
-    what = f"no node has room for {queued[0]}, no process of Ray computes, and {asks.names} {does(asks)}"
+    what = f"no node has room for {queued[0]}, no process of Ray is at work, and {asks.names} {does(asks)}"
     fix = "leave room beside the actors (their `num_cpus`, `num_gpus`), or let the task ask for less"
     return Explanation(
         "ray-demand", f"{what}{at(asks.wait)}", "", fix, False, True, asks.members, asks.wait.place
@@ -78,7 +78,7 @@ def _queued(view: View, waiting: Sequence[Cohort], busy: Sequence[Process]) -> O
 
 def all_wait(people: Sequence[Process]) -> Optional[Explanation]:
     """Processes that all wait for results of Ray, while no process of the run computes one."""
-    waiting = [one for one in people if waits.of(one).kind in (waits.RAY, waits.PLACEMENT)]
+    waiting = [one for one in people if waits.of(one).kind in (kinds.RAY, kinds.PLACEMENT)]
     if not waiting:
         return None
     actors = [one for one in waiting if one.command.startswith("ray::")]
@@ -89,7 +89,7 @@ def all_wait(people: Sequence[Process]) -> Optional[Explanation]:
     what = f"{said}, and {_begun(begun) or 'no process of the run is seen to work on it'}"
     place = waits.of((actors or waiting)[0]).place
     if len(actors) < 2:
-        fix = _HELD_BACK if begun else DOES[waits.RAY][1]
+        fix = _HELD_BACK if begun else DOES[kinds.RAY][1]
         return Explanation("ray", what, "", fix, inferred=True, named=tuple(waiting), frame=place)
     fix = "see whether they wait for each other: an actor that waits answers nobody (`max_concurrency`)"
     return Explanation("ray-cycle", what, "", fix, inferred=True, named=tuple(actors), frame=place)

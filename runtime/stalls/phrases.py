@@ -4,172 +4,228 @@ from __future__ import annotations
 
 from typing import Dict, Tuple
 
-from jobspec.runtime.stalls import waits
+from jobspec.runtime.stalls import kinds
 from jobspec.runtime.stalls.waits import Wait
 
 # kind -> (what such a process does, advice, whether the cause lies outside of what is tested)
 DOES: Dict[str, Tuple[str, str, bool]] = {
-    waits.COLLECTIVE: (
+    kinds.COLLECTIVE: (
         "waits in the collective `{op}`",
         "see which ranks do not come to it: their stacks",
         False,
     ),
-    waits.RENDEZVOUS: (
+    kinds.RENDEZVOUS: (
         "waits for the other ranks to join the process group",
         "see why the ranks that are missing did not come: their logs, and whether they reach MASTER_ADDR",
         True,
     ),
-    waits.DEVICE: (
+    kinds.DEVICE: (
         "waits for its GPU",
         "look at the GPU (`nvidia-smi`, Xid in the kernel's log) and at the kernel that it ran last",
         True,
     ),
-    waits.RAY: (
+    kinds.RAY: (
         "waits for a result of Ray",
         "look at the actor or task that it waits for: `ray list actors`, `ray list tasks`",
         True,
     ),
-    waits.PLACEMENT: (
+    kinds.PLACEMENT: (
         "waits for a placement group of Ray",
         "compare the group's bundles with the nodes: `ray status`",
         True,
     ),
-    waits.IDLE: ("waits for work", "see why nobody gives it any", True),
-    waits.LOOP: (
+    kinds.IDLE: ("waits for work", "see why nobody gives it any", True),
+    kinds.LOOP: (
         "waits in its event loop",
         "see what the loop's tasks wait for: a peer that is gone, or a future that nobody sets",
         True,
     ),
-    waits.LOADER: (
+    kinds.LOADER: (
         "waits for a worker of its data loader",
         "see the stacks of the loader's workers; try `num_workers=0`",
         True,
     ),
-    waits.QUEUE: (
+    kinds.QUEUE: (
         "waits at a queue or a pipe between processes",
         "see who should put into it, or take from it",
         True,
     ),
-    waits.CHILD: ("waits for a process that it has started", "see what that process does", True),
-    waits.JOIN: ("waits for one of its threads", "see the stack of that thread", True),
-    waits.FUTURE: ("waits for a future", "see the thread that computes it", True),
-    waits.NETWORK: (
+    kinds.CHILD: ("waits for a process that it has started", "see what that process does", True),
+    kinds.JOIN: ("waits for one of its threads", "see the stack of that thread", True),
+    kinds.FUTURE: ("waits for a future", "see the thread that computes it", True),
+    kinds.NETWORK: (
         "waits for the network",
         "look at the peer; give the request a time limit",
         True,
     ),
-    waits.LOCK: (
+    kinds.LOCK: (
         "waits for a lock",
         "see which thread holds it; take locks in one order, and release them on every path",
         False,
     ),
-    waits.FILE_LOCK: (
+    kinds.FILE_LOCK: (
         "waits for a lock on a file",
         "see who holds it (`fuser`, `lslocks`); remove it if its owner is gone",
         True,
     ),
-    waits.PIPE: (
+    kinds.PIPE: (
         "waits at a pipe or a FIFO",
         "see who should write to it or read from it, or close it",
         True,
     ),
-    waits.SLEEP: ("sleeps", "see what it waits for in that loop, and give it a time limit", True),
-    waits.DISK: (
+    kinds.SLEEP: ("sleeps", "see what it waits for in that loop, and give it a time limit", True),
+    kinds.DISK: (
         "is stuck in the kernel ({op})",
         "look at that file system: its server, its mount on that node, the kernel's log",
         True,
     ),
-    waits.STOPPED: (
+    kinds.STOPPED: (
         "is stopped (state T)",
         "see who stopped it (SIGSTOP, a debugger, Slurm's suspend); SIGCONT lets it go on",
         True,
     ),
-    waits.BUSY: (
+    kinds.BUSY: (
         "computes",
         "see whether this code ends: profile it (`py-spy record`), or give it a time limit",
         True,
     ),
-    waits.SIGNALLED: (
+    kinds.SIGNALLED: (
         "waits for a signal",
         "a signal that came before this wait wakes nobody: block it first and take it by "
         "`signal.sigtimedwait`, or use an event or a pipe",
         True,
     ),
-    waits.OTHER: ("stands", "look at its stack", True),
+    kinds.OTHER: ("stands", "look at its stack", True),
 }
 # (kind, op) of waits that have words of their own
 SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
-    (waits.QUEUE, waits.DRAIN): (
+    (kinds.QUEUE, kinds.DRAIN): (
         "cannot end, since nobody empties its multiprocessing queue, whose rest does not fit into the pipe",
         "take everything from the queue before you join the process",
         False,
     ),
-    (waits.NETWORK, waits.JOINED): (
+    (kinds.NETWORK, kinds.JOINED): (
         "waits until all of its world have joined its store",
         "see which of them never opens that store, and why: all need the same address, port and world size",
         True,
     ),
-    (waits.FILE_LOCK, waits.BATON): (
+    (kinds.FILE_LOCK, kinds.BATON): (
         "waits for the lock file of a kernel's build (`FileBaton`)",
         "remove the stale `lock` file in the build folder (TORCH_EXTENSIONS_DIR) when no build runs",
         True,
     ),
-    (waits.PIPE, waits.DEBUGGER): (
+    (kinds.PIPE, kinds.DEBUGGER): (
         "waits for input (a debugger)",
         "remove the breakpoint (`breakpoint()`, `pdb.set_trace()`): nobody is at its prompt",
         False,
     ),
-    (waits.PIPE, waits.TERMINAL): (
+    (kinds.PIPE, kinds.TERMINAL): (
         "waits for input from a terminal",
         "answer the prompt beforehand, by an option or a variable: nobody is at that terminal",
         False,
     ),
-    (waits.QUEUE, waits.PROXY): (
+    (kinds.QUEUE, kinds.INNER): (
+        "waits at a queue of its own process",
+        "see which thread or coroutine should put into it, and whether an error ended that one",
+        True,
+    ),
+    (kinds.QUEUE, kinds.HANDSHAKE): (
+        "waits for the authentication of whoever has connected to it",
+        "give the accepted connection a time limit, and take the next one meanwhile",
+        True,
+    ),
+    (kinds.QUEUE, kinds.RESULTS): (
+        "waits for results of its multiprocessing pool",
+        "see what the pool's workers do, and whether one was killed: its task is never done again",
+        True,
+    ),
+    (kinds.JOIN, kinds.PROCESS): DOES[kinds.CHILD],
+    (kinds.JOIN, kinds.RESULTS): (
+        "waits for the workers of its multiprocessing pool to end",
+        "see what the pool's workers do",
+        True,
+    ),
+    (kinds.FUTURE, kinds.RPC): (
+        "waits for a future of torch, as its RPC gives",
+        "see what the rank that is asked does for it: give `timeout=` to the call",
+        True,
+    ),
+    (kinds.OTHER, kinds.SELECT): (
+        "waits for one of its pipes or connections (`select`, `poll`)",
+        "see which of them it has registered, and who should write to it",
+        True,
+    ),
+    (kinds.IDLE, kinds.ACCEPT): (
+        "waits for a connection",
+        "see who should connect, and to which address",
+        True,
+    ),
+    (kinds.COLLECTIVE, kinds.WORK): (
+        "waits for an operation with other ranks, begun before (`wait`)",
+        "see which ranks do not come to it: their stacks",
+        False,
+    ),
+    (kinds.PIPE, kinds.PROMPT): (
+        "waits for input (`input()`)",
+        "answer the prompt beforehand, by an option or a variable: nobody writes to its input",
+        False,
+    ),
+    (kinds.PIPE, kinds.PTY): (
+        "waits for the output of a program at its pseudo terminal",
+        "see what that program waits for: an answer, a key of a pager, the end of its input",
+        True,
+    ),
+    (kinds.QUEUE, kinds.PROXY): (
         "waits at a queue or another object of a multiprocessing manager",
         "see who should put into it",
         True,
     ),
-    (waits.LOCK, waits.PROXY): (
+    (kinds.LOCK, kinds.PROXY): (
         "waits for a lock of a multiprocessing manager",
         "see who took it last, and whether that one ended without `release()`: take it by `with`",
         False,
     ),
-    (waits.NETWORK, waits.POOLED): (
+    (kinds.NETWORK, kinds.POOLED): (
         "waits until a connection of its own client's pool is free",
         "close or read each response on every path, or allow more connections",
         False,
     ),
-    (waits.LOOP, waits.TURN): (
+    (kinds.LOOP, kinds.TURN): (
         "waits in its event loop for a lock or a semaphore",
         "see which coroutine holds it; release it on every path, also after an error",
         False,
     ),
-    (waits.LOOP, waits.SIGNAL): (
+    (kinds.LOOP, kinds.SIGNAL): (
         "waits in its event loop for an event or a condition",
         "see which coroutine should set it, and whether an error or a timeout ended that one",
         False,
     ),
-    (waits.LOCK, waits.SIGNAL): (
+    (kinds.LOCK, kinds.NATIVE): (
+        "waits in a C function for another thread (futex)",
+        "take its stack with `py-spy dump --native` or GDB; a fork ends the threads of libraries",
+        False,
+    ),
+    (kinds.LOCK, kinds.SIGNAL): (
         "waits for an event, a condition or a barrier",
         "see which thread or process should set or reach it, and whether an error ended that one",
         False,
     ),
-    (waits.QUEUE, waits.FULL): (
+    (kinds.QUEUE, kinds.FULL): (
         "waits for room in a full queue",
         "see who should take from it",
         True,
     ),
-    (waits.QUEUE, waits.UNDONE): (
+    (kinds.QUEUE, kinds.UNDONE): (
         "waits until `task_done()` is said of each item of its queue",
         "call `task_done()` for each item on every path of the workers, also after an error",
         False,
     ),
-    (waits.COLLECTIVE, waits.BACKWARD): (
+    (kinds.COLLECTIVE, kinds.BACKWARD): (
         "waits in `backward()`, where the ranks all_reduce their gradients",
         "see which ranks have fewer batches, or parameters without a gradient",
         False,
     ),
-    (waits.NETWORK, waits.STORE): (
+    (kinds.NETWORK, kinds.STORE): (
         "waits for a key in a store of torch.distributed",
         "see which rank should set that key",
         True,
@@ -179,4 +235,8 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
 
 def phrase(wait: Wait) -> Tuple[str, str, bool]:
     """What the wait is, advice, and whether the cause lies outside of what is tested."""
-    return SPECIAL.get((wait.kind, wait.op)) or DOES[wait.kind]
+    told = SPECIAL.get((wait.kind, wait.op)) or DOES[wait.kind]
+    of_two = wait.op.lstrip("i").startswith(("send", "recv"))
+    if wait.kind == kinds.COLLECTIVE and of_two:
+        return (told[0].replace("the collective ", ""), *told[1:])
+    return told

@@ -72,7 +72,12 @@ def held(tree: ast.AST, line: int) -> Tuple[str, ...]:
             names += [ast.unparse(item.context_expr) for item in node.items]
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             function = node
-    return tuple(dict.fromkeys([*(name for name in names if "(" not in name), *_acquired(function, line)]))
+    return tuple(dict.fromkeys([*filter(_is_name, names), *_acquired(function, line)]))
+
+
+def _is_name(text: str) -> bool:
+    """Whether it may be a lock's name, or the call that gives a shared value's lock."""
+    return "(" not in text or re.fullmatch(r"[\w.]+lock\(\)", text) is not None
 
 
 def _acquired(function: Optional[ast.AST], line: int) -> List[str]:

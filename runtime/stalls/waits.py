@@ -9,123 +9,113 @@ import re
 from dataclasses import dataclass, replace
 from typing import Iterator, List, Optional, Pattern, Tuple
 
+from jobspec.runtime.stalls import calls, kinds, texts
 from jobspec.runtime.stalls.libraries import is_library
 from jobspec.runtime.stalls.stacks import MAIN, Frame, Process, Thread
 
-COLLECTIVE, RENDEZVOUS, DEVICE = "collective", "rendezvous", "device"
-RAY, PLACEMENT, IDLE, LOOP = "ray", "placement", "idle", "event-loop"
-LOADER, QUEUE, CHILD, JOIN, FUTURE, NETWORK = "loader", "queue", "subprocess", "join", "future", "network"
-LOCK, FILE_LOCK, PIPE, SLEEP = "lock", "file-lock", "pipe", "sleep"
-DISK, STOPPED, BUSY, OTHER, SIGNALLED = "disk", "stopped", "busy", "other", "signal"
-DRAIN, STORE, JOINED = "drain", "store", "joined"  # `op` of a queue and of the network: what is waited for
-DEBUGGER, TERMINAL, BATON = "debugger", "terminal", "baton"  # the same of a pipe, and of a file's lock
-ON_PEOPLE = (DEBUGGER, TERMINAL)
-UNDONE, FULL, BACKWARD = "task_done", "full", "backward"  # the same of a queue, and of a collective
-PROXY, POOLED = "proxy", "pooled"  # of a queue or a lock (a manager's), and of the network
-TURN, SIGNAL = "turn of others", "signal of others"  # the same of locks and event loops: no name of a lock
-ON_RANKS = frozenset({COLLECTIVE, RENDEZVOUS, DEVICE})  # these wait for other ranks
-_OUTWARD = (NETWORK, RAY, PLACEMENT, CHILD)  # for another process
-AT_ONE = (NETWORK, PIPE, FILE_LOCK)  # `op` is the one connection or file
-
-_OPS = (
-    r"all_reduce\w*|all_gather\w*|_all_gather_base|reduce_scatter\w*|broadcast\w*|barrier|monitored_barrier"
-    r"|gather\w*|scatter\w*|reduce|send\w*|recv\w*|i?send|i?recv|all_to_all\w*|batch_isend_irecv|wait_tensor|all_to_all_single"
-)
 # Debuggers, at whose prompt somebody is waited for; those of Ray wait for a connection first.
 _PROMPTS = r"(?:pdb|cmd|code)\.py|IPython/\S+\.py|ray/util/(?:rpdb|debugpy)\.py|debugpy/\S+\.py"
 _RULES: Tuple[Tuple[str, Pattern[str], Pattern[str]], ...] = tuple(
     (kind, re.compile(rf"(?:^|/)(?:{file})$"), re.compile(rf"(?:{function})$"))
     for kind, file, function in (
-        (RENDEZVOUS, r"torch/distributed/\S+\.py",
+        (kinds.RENDEZVOUS, r"torch/distributed/\S+\.py",
          r"init_process_group|_new_process_group_helper|next_rendezvous|_env_rendezvous_handler|_create_c10d_store"
          r"|_store_based_barrier|rendezvous"),
-        (COLLECTIVE, r"torch/distributed/\S+\.py", _OPS),
-        (COLLECTIVE, r"torch/nn/parallel/distributed\.py|torch/distributed/utils\.py",
+        (kinds.COLLECTIVE, r"torch/distributed/\S+\.py", texts.COLLECTIVES),
+        (kinds.COLLECTIVE, r"torch/nn/parallel/distributed\.py|torch/distributed/utils\.py",
          r"_sync_\w+|_verify_param_shape_across_processes|_\w+_broadcast_coalesced|_pre_forward"),
-        (COLLECTIVE, r"\S*(?:pynccl|custom_all_reduce|device_communicators/\w+)\.py", _OPS),
-        (DEVICE, r"torch/cuda/(?:__init__|streams)\.py", r"synchronize|wait"),
-        (PLACEMENT, r"ray/util/placement_group\.py", r"wait|ready|_call_placement_group_ready"),
-        (RAY, r"ray/_private/worker\.py", r"get|get_objects|wait"),
-        (LOADER, r"torch/utils/data/dataloader\.py", r"_try_get_data|_get_data|_next_data|_shutdown_workers"),
-        (FILE_LOCK, r"torch/utils/file_baton\.py", r"wait"),
-        (FILE_LOCK, r"filelock/\S+\.py", r"_?acquire|__enter__|_poll_until_acquired"),
-        (PIPE, _PROMPTS, r"interaction|interact|_?cmdloop|listen|set_trace|wait_for_client"
+        (kinds.COLLECTIVE, r"\S*(?:pynccl|custom_all_reduce|device_communicators/\w+)\.py",
+         texts.COLLECTIVES),
+        (kinds.DEVICE, r"torch/cuda/(?:__init__|streams)\.py", r"synchronize|wait"),
+        (kinds.PLACEMENT, r"ray/util/placement_group\.py", r"wait|ready|_call_placement_group_ready"),
+        (kinds.RAY, r"ray/_private/worker\.py", r"get|get_objects|wait"),
+        (kinds.LOADER, r"torch/utils/data/dataloader\.py",
+         r"_try_get_data|_get_data|_next_data|_shutdown_workers"),
+        (kinds.FILE_LOCK, r"torch/utils/file_baton\.py", r"wait"),
+        (kinds.FILE_LOCK, r"filelock/\S+\.py", r"_?acquire|__enter__|_poll_until_acquired"),
+        (kinds.PIPE, _PROMPTS, r"interaction|interact|_?cmdloop|listen|set_trace|wait_for_client"
          r"|_?do_wait_suspend"),
-        (CHILD, r"subprocess\.py|multiprocessing/popen_\w+\.py",
+        (kinds.CHILD, r"subprocess\.py|multiprocessing/popen_\w+\.py",
          r"wait|_wait|_try_wait|communicate|poll|_communicate"),
-        (IDLE, r"torch/distributed/rpc/api\.py", r"shutdown|_wait_all_workers"),
-        (FUTURE, r"torch/distributed/rpc/api\.py", r"rpc_sync"),
-        (IDLE, r"socket\.py|socketserver\.py|grpc/_server\.py", r"accept|serve_forever|wait_for_termination"),
-        (QUEUE, r"queue\.py|multiprocessing/(?:queues|connection|pool)\.py",
-         r"get|put|join|recv\w*|_recv\w*|_?send\w*|wait|poll"),
-        (FUTURE, r"concurrent/futures/\w+\.py", r"result|wait|as_completed"),
-        (JOIN, r"threading\.py", r"join|_wait_for_tstate_lock|_shutdown"),
-        (LOCK, r"threading\.py|multiprocessing/synchronize\.py", r"wait|acquire|__enter__|wait_for"),
-        (LOOP, r"asyncio/(?:base_events|runners)\.py|uvloop/\S+",
+        (kinds.IDLE, r"torch/distributed/rpc/api\.py", r"shutdown|_wait_all_workers"),
+        (kinds.FUTURE, r"torch/distributed/rpc/api\.py|torch/futures/__init__\.py",
+         r"rpc_sync|wait\w*|value"),
+        (kinds.IDLE, r"socket\.py|socketserver\.py|grpc/_server\.py",
+         r"accept|serve_forever|wait_for_termination"),
+        (kinds.JOIN, r"multiprocessing/(?:pool|process)\.py", r"join"),
+        (kinds.QUEUE, r"queue\.py|multiprocessing/(?:queues|connection|pool)\.py",
+         r"get|put|join|next|\w+_challenge|recv\w*|_recv\w*|_?send\w*|wait|poll"),
+        (kinds.FUTURE, r"concurrent/futures/\w+\.py", r"result|wait|as_completed"),
+        (kinds.JOIN, r"threading\.py", r"join|_wait_for_tstate_lock|_shutdown"),
+        (kinds.LOCK, r"threading\.py|multiprocessing/synchronize\.py", r"wait|acquire|__enter__|wait_for"),
+        (kinds.LOOP, r"asyncio/(?:base_events|runners)\.py|uvloop/\S+",
          r"run_forever|run_until_complete|_run_once|run"),
-        (NETWORK, r"socket\.py|ssl\.py|http/client\.py",
+        (kinds.NETWORK, r"socket\.py|ssl\.py|http/client\.py",
          r"readinto|recv\w*|read\w*|accept|connect|create_connection|send\w*"),
-        (NETWORK, r"zmq/\S+", r"recv\w*|send\w*|poll"),
-        (NETWORK, r"urllib3/connectionpool\.py|httpcore/\S+", r"_get_conn|wait_for_connection"),
-        (NETWORK, r"grpc/_channel\.py", r"_blocking|__call__|_next|result|wait"),
+        (kinds.NETWORK, r"zmq/\S+", r"recv\w*|send\w*|poll"),
+        (kinds.NETWORK, r"urllib3/connectionpool\.py|httpcore/\S+", r"_get_conn|wait_for_connection"),
+        (kinds.NETWORK, r"grpc/_channel\.py", r"_blocking|__call__|_next|result|wait"),
     )
 )  # fmt: skip
 _TASK_RULES = tuple(
     (kind, re.compile(rf"(?:^|/)(?:{file})"), frozenset(functions))
     for kind, file, functions in (
-        (SLEEP, r"asyncio/tasks\.py", ("sleep",)),
-        (QUEUE, r"asyncio/queues\.py", ("get", "put", "join")),
-        (CHILD, r"asyncio/subprocess\.py", ()),
+        (kinds.SLEEP, r"asyncio/tasks\.py", ("sleep",)),
+        (kinds.QUEUE, r"asyncio/queues\.py", ("get", "put", "join")),
+        (kinds.CHILD, r"asyncio/subprocess\.py", ()),
         (
-            NETWORK,
+            kinds.NETWORK,
             r"asyncio/streams\.py|aiohttp/(?:client|web_ws)|httpcore/|httpx/|websockets/|grpc/aio/",
             (),
         ),
-        (LOOP, r"asyncio/locks\.py", ()),
+        (kinds.LOOP, r"asyncio/locks\.py", ()),
     )
 )
-_OPS_OF_QUEUE = {"join": UNDONE, "put": FULL}
-_OPS_OF_LOCK = {"acquire": TURN, "__aenter__": TURN, "wait": SIGNAL, "wait_for": SIGNAL}
+_OPS_OF_QUEUE = {"join": kinds.UNDONE, "put": kinds.FULL, "get": kinds.INNER}
+_OPS_OF_LOCK = {
+    "acquire": kinds.TURN,
+    "__aenter__": kinds.TURN,
+    "wait": kinds.SIGNAL,
+    "wait_for": kinds.SIGNAL,
+}
 # Where a client of HTTP waits until one of its own connections is free.
 _POOLS = re.compile(
     r"aiohttp/connector\.py:_wait_for_available_connection|urllib3/connectionpool\.py:_get_conn"
     r"|httpcore/\S+:wait_for_connection"
 )
+# What exactly is waited for, by the frame that says the kind.
+_FRAME_OPS: Tuple[Tuple[str, Pattern[str], str], ...] = (
+    (kinds.LOCK, re.compile(r":wait(?:_for)?$"), kinds.SIGNAL),
+    (kinds.QUEUE, re.compile(r"multiprocessing/pool\.py:"), kinds.RESULTS),
+    (kinds.QUEUE, re.compile(r":\w+_challenge$"), kinds.HANDSHAKE),
+    (kinds.QUEUE, re.compile(r":join$"), kinds.UNDONE),
+    (kinds.QUEUE, re.compile(r":put$"), kinds.FULL),
+    (kinds.QUEUE, re.compile(r"(?<!ray/util)(?:^|/)queue\.py:"), kinds.INNER),
+    (kinds.JOIN, re.compile(r"multiprocessing/pool\.py:"), kinds.RESULTS),
+    (kinds.JOIN, re.compile(r"multiprocessing/process\.py:"), kinds.PROCESS),
+    (kinds.FUTURE, re.compile(r"torch/(?:distributed/rpc/api|futures/__init__)\.py:"), kinds.RPC),
+    (kinds.IDLE, re.compile(r":accept$"), kinds.ACCEPT),
+    (kinds.FILE_LOCK, re.compile(r"file_baton\.py:"), kinds.BATON),
+    (kinds.PIPE, re.compile(""), kinds.DEBUGGER),
+    (kinds.NETWORK, _POOLS, kinds.POOLED),
+)
 # Frames of asyncio in which a coroutine waits for others.
 _GATHERS = re.compile(r"asyncio/(?:tasks\.py:(?:_wait|wait_for)|taskgroups\.py:\w+)$")
 # autograd's engine in C++: it runs hooks of the program in threads of its own, and waits there for DDP's.
 _ENGINE = re.compile(r"torch/autograd/(?:graph\.py:_engine_run_backward|__init__\.py:(?:backward|grad))$")
-_LOCK_TEXT = re.compile(r"^(?:async )?with (.+?):|^(?:\w+ = )?([\w.\[\]]+)\.acquire\(")
-_LOCKISH = re.compile(r"(?i)lock|mutex|sem|guard|cond\b")
-_WORK_WAIT = re.compile(r"\b(?:work|handle|req|request|h|w)\w*\.wait\(")
-_SYNC = re.compile(r"\.(?:item|tolist|cpu|numpy)\(\)|\.synchronize\(\)")
-_JOINS = re.compile(r"\b(?:TCPStore|FileStore)\(")  # C++ polls until all of its world are there
-_STORE = re.compile(r"store\w*\.(?:wait|get|multi_get)\(")
-_DIST = re.compile(rf"\b(?:dist|distributed|c10d)\.({_OPS})\(")
 _NATIVE: Tuple[Tuple[Pattern[str], str], ...] = (
-    (re.compile(r"nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Send|Recv|GroupEnd)"), COLLECTIVE),
+    (re.compile(r"nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Send|Recv|GroupEnd)"), kinds.COLLECTIVE),
     (re.compile(r"ProcessGroup\w+::(allreduce|allgather|broadcast|barrier|alltoall|reduce_scatter|send|recv)"),
-     COLLECTIVE),
-    (re.compile(r"c10d::\S*Work\w*::(?:wait|synchronize)|gloo::\S*[wW]ait"), COLLECTIVE),
-    (re.compile(r"cu(?:da)?(?:Stream|Device|Event|Ctx)Synchronize"), DEVICE),
-    (re.compile(r"lock_PyThread_acquire_lock|PyThread_acquire_lock_timed"), LOCK),
+     kinds.COLLECTIVE),
+    (re.compile(r"c10d::\S*Work\w*::(?:wait|synchronize)|gloo::\S*[wW]ait"), kinds.COLLECTIVE),
+    (re.compile(r"cu(?:da)?(?:Stream|Device|Event|Ctx)Synchronize"), kinds.DEVICE),
+    (re.compile(r"lock_PyThread_acquire_lock|PyThread_acquire_lock_timed"), kinds.LOCK),
 )  # fmt: skip
+_FORKED = re.compile(r"multiprocessing/popen_fork\.py:[\w.]*_launch$")  # further out are the parent's frames
 _IDLE = re.compile(
     r"ray/_private/workers/default_worker\.py|multiprocessing/pool\.py:worker"
     r"|multiprocessing/managers\.py:[\w.]*_run_server|futures/process\.py:_process_worker"
     r"|futures/thread\.py:_worker|torch/utils/data/_utils/worker\.py:_worker_loop"
-)
-_CALLS: Tuple[Tuple[Pattern[str], str], ...] = (
-    (re.compile(r"^\w+ on (?:FIFO|pipe|/dev/(?:pts/|tty|console))|^open of FIFO"), PIPE),
-    (re.compile(r"^accept"), IDLE),
-    (re.compile(r"^\w+ on socket|^connect"), NETWORK),
-    (re.compile(r"^(?:p?read|p?write|f\w*sync|getdents)\w* on /(?!dev/)"), DISK),
-    (re.compile(r"^\w+ in \w+ of \w+$"), DISK),
-    (re.compile(r"^(?:wait4|waitid)"), CHILD),
-    (re.compile(r"^flock|^fcntl"), FILE_LOCK),
-    (re.compile(r"^(?:clock_)?nanosleep|^clock_nanosleep"), SLEEP),
-    (re.compile(r"^futex"), LOCK),
-    (re.compile(r"^pause|^rt_sig(?:timedwait|suspend)"), SIGNALLED),
 )
 
 
@@ -141,20 +131,29 @@ class Wait:
     sure: bool = True
 
     @property
+    def on_thread(self) -> bool:
+        """Whether it is for one of its own threads."""
+        return self.kind in (kinds.JOIN, kinds.FUTURE) and self.op not in (
+            kinds.RPC,
+            kinds.PROCESS,
+            kinds.RESULTS,
+        )
+
+    @property
     def key(self) -> Tuple[str, str, str]:
         """The same with whole paths and without, and at any connection or file."""
         where = f"{self.place.function} {self.place.place.rsplit('/', 1)[-1]}" if self.place else ""
-        return (self.kind, "" if self.kind in AT_ONE else self.op, where)
+        return (self.kind, "" if self.kind in kinds.AT_ONE else self.op, where)
 
 
 def own_frame(thread: Thread) -> Optional[Frame]:
-    """The innermost frame of the program itself; of a pool's worker none of those by which it was forked."""
+    """The innermost frame of the program itself; none of those of the parent that has forked it."""
     inner = ""
     for frame in thread.frames:
         proxy = frame.file == "<string>" and inner.endswith("multiprocessing/managers.py")
         if not is_library(frame) and not proxy:
             return frame
-        if _IDLE.search(f"{frame.file}:{frame.function}"):
+        if _IDLE.search(f"{frame.file}:{frame.function}") or _FORKED.search(f"{frame.file}:{frame.function}"):
             return None
         inner = frame.file
     return None
@@ -181,22 +180,22 @@ def of(process: Process) -> Wait:
 def _of(process: Process) -> Wait:
     thread = working(process)
     if process.state == "T":
-        return Wait(STOPPED, own_frame(thread) if thread else None, thread)
+        return Wait(kinds.STOPPED, own_frame(thread) if thread else None, thread)
     if process.state == "D":
         told = f"state D, `{process.facts.get('wchan', '')}`"
-        return Wait(DISK, own_frame(thread) if thread else None, thread, told)
+        return Wait(kinds.DISK, own_frame(thread) if thread else None, thread, told)
     if thread is None:
-        return Wait(OTHER, None, None, sure=False)
+        return Wait(kinds.OTHER, None, None, sure=False)
     found = of_thread(process, thread)
-    if found.op == BACKWARD:  # a hook of the program, which the engine runs in a thread of its own
+    if found.op == kinds.BACKWARD:  # a hook of the program, which the engine runs in a thread of its own
         hooks = [one for one in process.threads if one is not thread and _is_native(one) and own_frame(one)]
         return of_thread(process, hooks[0]) if hooks else found
-    if found.kind in (FUTURE, JOIN):
+    if found.on_thread:
         return _by_thread(process, found)
-    if found.kind == LOOP and _serves(process):
-        found = replace(found, kind=IDLE, op="")
+    if found.kind == kinds.LOOP and _serves(process):
+        found = replace(found, kind=kinds.IDLE, op="")
     # a server that waits for requests, while threads of it answer some
-    return answering(process, thread) or found if found.kind == IDLE else found
+    return answering(process, thread) or found if found.kind == kinds.IDLE else found
 
 
 def _by_thread(process: Process, found: Wait) -> Wait:
@@ -207,9 +206,11 @@ def _by_thread(process: Process, found: Wait) -> Wait:
         for one in [of_thread(process, thread)]
     }  # fmt: skip
     pool = [one for one in told.values() if one.thread and is_pooled(one.thread)]
-    rest = pool if pool and found.kind == FUTURE else list(told.values())
-    rest = [one for one in rest if one.kind not in (QUEUE, LOOP, IDLE, LOCK, OTHER)]
-    return replace(rest[0], sure=False) if len(rest) == 1 and rest[0].kind in _OUTWARD else found
+    rest = pool if pool and found.kind == kinds.FUTURE else list(told.values())
+    rest = [
+        one for one in rest if one.kind not in (kinds.QUEUE, kinds.LOOP, kinds.IDLE, kinds.LOCK, kinds.OTHER)
+    ]
+    return replace(rest[0], sure=False) if len(rest) == 1 and rest[0].kind in kinds.OUTWARD else found
 
 
 def answering(process: Process, thread: Optional[Thread]) -> Optional[Wait]:
@@ -236,42 +237,42 @@ def _answers(thread: Thread) -> bool:
 def of_thread(process: Process, thread: Thread) -> Wait:
     place = own_frame(thread)
     if place is None and is_pooled(thread):
-        return Wait(IDLE, None, thread)
+        return Wait(kinds.IDLE, None, thread)
     if thread.is_task:
         return _of_task(thread, place)
     if _drains(process, thread):
-        return Wait(QUEUE, place, thread, DRAIN)
+        return Wait(kinds.QUEUE, place, thread, kinds.DRAIN)
     told = _by_frames(thread, place) or _by_native(thread, place)
     if told is not None:
         return told
     call = str(process.facts.get("calls", {}).get(str(thread.number), ""))
     text = place.text if place is not None and place is thread.frames[0] else ""
     if _in_backward(process, thread, place) and call != "running":
-        return Wait(COLLECTIVE, place, thread, BACKWARD, sure=False)
+        return Wait(kinds.COLLECTIVE, place, thread, kinds.BACKWARD, sure=False)
     if place is not None and call.startswith("futex"):
-        if found := _DIST.search(text):
-            return Wait(COLLECTIVE, place, thread, found[1])
-        if _WORK_WAIT.search(text):
-            return Wait(COLLECTIVE, place, thread, "wait", sure=False)
-    if _SYNC.search(text):  # of a tensor on the CPU this takes no time
-        return Wait(DEVICE, place, thread, sure=False)
-    if (name := wanted_lock(text)) and thread.busy is not True:
-        return Wait(LOCK, place, thread, name, sure=False)
+        if found := texts.COLLECTIVE.search(text):
+            return Wait(kinds.COLLECTIVE, place, thread, found[1])
+        if texts.WORK.search(text):
+            return Wait(kinds.COLLECTIVE, place, thread, kinds.WORK, sure=False)
+        if texts.FUTURE.search(text):
+            return Wait(kinds.FUTURE, place, thread, kinds.RPC, sure=False)
+    if texts.SYNC.search(text):  # of a tensor on the CPU this takes no time
+        return Wait(kinds.DEVICE, place, thread, sure=False)
+    if (name := texts.wanted_lock(text)) and thread.busy is not True:
+        return Wait(kinds.LOCK, place, thread, name, sure=False)
     if thread.busy or call == "running":
-        return Wait(BUSY, place, thread)
-    if _JOINS.search(text):
-        return Wait(NETWORK, place, thread, JOINED, sure=False)
-    if _STORE.search(text):
-        return Wait(NETWORK, place, thread, STORE, sure=False)
+        return Wait(kinds.BUSY, place, thread)
+    if texts.JOINS.search(text):
+        return Wait(kinds.NETWORK, place, thread, kinds.JOINED, sure=False)
+    if texts.STORE.search(text):
+        return Wait(kinds.NETWORK, place, thread, kinds.STORE, sure=False)
     locked = process.facts.get("behind", {}).get(str(thread.number))
     if text and locked and "sleep" in call and "sleep" not in text:  # between two tries, as SQLite does
-        return Wait(FILE_LOCK, place, thread, sure=False)
-    for pattern, kind in _CALLS:
-        if place is not None and pattern.search(call):
-            on = call if kind == DISK else call.partition(" on ")[2].replace("FIFO ", "")
-            on = TERMINAL if kind == PIPE and on.startswith("/dev/") and call.startswith("read") else on
-            return Wait(kind, place, thread, "" if kind == LOCK else on, sure=kind != LOCK)
-    return Wait(OTHER, place, thread, sure=False)
+        return Wait(kinds.FILE_LOCK, place, thread, sure=False)
+    by_call = calls.told(call, text) if place is not None else None
+    if by_call is not None:
+        return Wait(by_call[0], place, thread, by_call[1], sure=by_call[0] != kinds.LOCK)
+    return Wait(kinds.OTHER, place, thread, sure=False)
 
 
 def _by_frames(thread: Thread, place: Optional[Frame]) -> Optional[Wait]:
@@ -280,15 +281,17 @@ def _by_frames(thread: Thread, place: Optional[Frame]) -> Optional[Wait]:
     for frame in _inner(thread, place):
         name = frame.function.rsplit(".", 1)[-1]
         kind = next((k for k, file, func in _RULES if file.search(frame.file) and func.match(name)), None)
-        if kind is not None and not (found and found.kind == kind == COLLECTIVE and name.startswith("_")):
-            lock = wanted_lock(place.text) if kind == LOCK and place else ""
-            lock = lock or (SIGNAL if kind == LOCK and name in ("wait", "wait_for") else "")
-            queue = _OPS_OF_QUEUE.get(name, "") if kind == QUEUE else ""
-            baton = BATON if frame.file.endswith("file_baton.py") else DEBUGGER if kind == PIPE else ""
-            pooled = POOLED if _POOLS.search(f"{frame.file}:{name}") else ""
-            found = Wait(kind, place, thread, name if kind in ON_RANKS else lock or queue or baton or pooled)
-        elif found and found.kind == QUEUE and frame.file.endswith("multiprocessing/managers.py"):
-            found = Wait(LOCK if name in ("acquire", "__enter__") else QUEUE, place, thread, PROXY)
+        if kind is not None and not (
+            found and found.kind == kind == kinds.COLLECTIVE and name.startswith("_")
+        ):
+            lock = texts.wanted_lock(place.text) if kind == kinds.LOCK and place else ""
+            at = f"{frame.file}:{name}"
+            op = next((op for k, where, op in _FRAME_OPS if k == kind and where.search(at)), "")
+            found = Wait(kind, place, thread, name if kind in kinds.ON_RANKS else lock or op)
+        elif found and found.kind == kinds.QUEUE and frame.file.endswith("multiprocessing/managers.py"):
+            found = Wait(
+                kinds.LOCK if name in ("acquire", "__enter__") else kinds.QUEUE, place, thread, kinds.PROXY
+            )
     return found
 
 
@@ -297,7 +300,7 @@ def _by_native(thread: Thread, place: Optional[Frame]) -> Optional[Wait]:
     for frame in _inner(thread, place):
         for pattern, kind in _NATIVE:
             if found := pattern.search(frame.function):
-                op = next((part for part in found.groups() if part), "wait") if kind in ON_RANKS else ""
+                op = next((part for part in found.groups() if part), "wait") if kind in kinds.ON_RANKS else ""
                 return Wait(kind, place, thread, op.lower())
     return None
 
@@ -332,20 +335,20 @@ def is_pooled(thread: Thread) -> bool:
 def runs_loop(thread: Thread) -> bool:
     """Whether the thread runs an event loop."""
     return any(
-        kind == LOOP and file.search(frame.file) for frame in thread.frames for kind, file, _ in _RULES
+        kind == kinds.LOOP and file.search(frame.file) for frame in thread.frames for kind, file, _ in _RULES
     )
 
 
 def _of_task(thread: Thread, place: Optional[Frame]) -> Wait:
     """What a coroutine waits for; by the outermost frame of a library that tells."""
-    found = Wait(LOOP, place, thread)
+    found = Wait(kinds.LOOP, place, thread)
     for frame in _inner(thread, place):
         for kind, file, functions in _TASK_RULES:
             if file.search(frame.file) and (not functions or frame.function in functions):
-                ops = {LOOP: _OPS_OF_LOCK, QUEUE: _OPS_OF_QUEUE}.get(kind, {})
+                ops = {kinds.LOOP: _OPS_OF_LOCK, kinds.QUEUE: _OPS_OF_QUEUE}.get(kind, {})
                 found = replace(found, kind=kind, op=ops.get(frame.function, ""))
         if _POOLS.search(f"{frame.file}:{frame.function}"):
-            return replace(found, kind=NETWORK, op=POOLED)
+            return replace(found, kind=kinds.NETWORK, op=kinds.POOLED)
     return found
 
 
@@ -358,7 +361,7 @@ def coroutines(process: Process) -> List[Wait]:
         for told in [of_thread(process, thread)]
     }
     told = list(found.values())
-    return [one for one in told if one.kind != SLEEP] or told
+    return [one for one in told if one.kind != kinds.SLEEP] or told
 
 
 def _gathers(thread: Thread) -> bool:
@@ -379,10 +382,3 @@ def _drains(process: Process, thread: Thread) -> bool:
 def holds(process: Process, name: str) -> bool:
     """Whether a thread of the process holds the lock, by the lines of the program."""
     return any(name in frame.held for thread in process.threads for frame in thread.frames)
-
-
-def wanted_lock(text: str) -> str:
-    """The lock that a line of the program takes, by its text."""
-    found = _LOCK_TEXT.match(text.strip())
-    name = (found[1] or found[2]) if found else ""
-    return name if found and (found[2] or _LOCKISH.search(name) or re.fullmatch(r"[\w.\[\]]+", name)) else ""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.runtime.stalls import blame, cohorts, explain, stacks, waits
+from jobspec.runtime.stalls import blame, cohorts, explain, kinds, stacks, waits
 from jobspec.runtime.stalls.cohorts import View
 from jobspec.runtime.stalls.stacks import Frame, Process, Thread
 
@@ -144,7 +144,7 @@ def test_a_task_for_which_idle_actors_leave_no_room() -> None:
     assert (found.kind, [one.pid for one in found.named], found.inferred) == ("ray-demand", [1], True)
     assert found.what.startswith(
         "no node has room for 1 task `score` of {CPU: 1} (actors hold: `Engine` {CPU: 8}), "
-        "no process of Ray computes, and pid 1 on `n1` waits for a result of Ray"
+        "no process of Ray is at work, and pid 1 on `n1` waits for a result of Ray"
     )
     trainer = process(3, *RAY_GET, command="ray::Trainer.fit")
     found = explain.explain(View([*people, trainer], ray=QUEUED, complete=True))
@@ -230,7 +230,7 @@ def test_what_a_process_waits_for_is_found_once() -> None:
     """512 processes that wait for Ray took 105 s, 2 s since."""
     one = process(1, *RAY_GET)
     assert waits.of(one) is waits.of(one)
-    assert waits.of(replace(one, facts={"state": "T"})).kind == waits.STOPPED
+    assert waits.of(replace(one, facts={"state": "T"})).kind == kinds.STOPPED
 
 
 def test_nothing_to_say() -> None:
@@ -325,7 +325,7 @@ def test_a_hook_in_a_thread_of_autograd() -> None:
 def test_one_program_alone_in_backward_waits_for_no_rank() -> None:
     engine = Frame("_engine_run_backward", "/v/lib/python3.11/site-packages/torch/autograd/graph.py", 979)
     alone = process(1, engine, Frame("step", "/r/train.py", 20, "loss.backward()"), world="1")
-    assert waits.of(alone).kind not in waits.ON_RANKS
+    assert waits.of(alone).kind not in kinds.ON_RANKS
 
 
 def test_a_rank_that_waits_for_the_lock_of_another_is_not_first() -> None:

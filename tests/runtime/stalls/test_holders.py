@@ -123,12 +123,18 @@ def test_who_has_locked_the_database_that_it_tries_again_and_again(fork: Start, 
         f"{text}    return made\nread, write = os.pipe()\n{FORK}    kept = use()\n    os.write(write, b'x')\n"
         "    time.sleep(60)\nelse:\n    os.read(read, 1)\n    use()\n"
     )
-    end = time.monotonic() + 10.0
-    while behind(told(parent, child)[child], child) in (None, []) and time.monotonic() < end:
+    end, known = time.monotonic() + 10.0, told(parent, child)
+    while behind(known[child], child) in (None, []) and time.monotonic() < end:  # between two of its naps
         time.sleep(0.05)
-    known = told(parent, child)
+        known = told(parent, child)
     assert behind(known[child], child) == [parent]
     assert behind(known[parent], parent) is None
+
+
+def test_the_program_at_a_pseudo_terminal(fork: Start) -> None:
+    text = f"{BEGIN}import pty\npid, fd = pty.fork()\nif not pid:\n    time.sleep(60)\n"
+    parent, child = fork(f"{text}print(pid, flush=True)\nos.read(fd, 1)\n")
+    assert behind(told(parent, child)[parent], parent) == [child]
 
 
 def test_programs_that_wait_for_each_other_are_no_python(fork: Start) -> None:

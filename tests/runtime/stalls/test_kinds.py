@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobspec.runtime.head.dumps import plain
-from jobspec.runtime.stalls import explain, stacks
+from jobspec.runtime.stalls import explain, stacks, waits
 from jobspec.runtime.stalls.cohorts import View
 
 DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
@@ -56,7 +56,7 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
          "waits in its event loop for a lock or a semaphore at handle (/r/asgi_lock.py:19): "
          "`await lock.acquire()`, while pid 100 on `n1` waits for the network at post_reward"),
         ("lock_over_request", "network", [100], "0", "fetch_weights",
-         "other coroutines wait for a lock at rollout (/r/async_lock_across_request.py:30)"),
+         "for which other coroutines wait at rollout (/r/async_lock_across_request.py:30)"),
         ("loop_in_thread", "future", [100], "0", "update_weights",
          "coroutine `Task-1` waits in its event loop for an event or a condition at update_weights"),
         ("client_pool", "network", [101], "1", "score",
@@ -85,7 +85,7 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
         ("loader_pipe", "pipe", [101], "0", "read_shard",
          "while pid 100 on `n1` waits for a worker of its data loader at epoch"),
         ("put_nowait_from_thread", "queue", [100], "0", "collect.<listcomp>",
-         "waits at a queue or a pipe between processes at collect.<listcomp> (/r/put_nowait_from_"),
+         "waits at a queue of its own process at collect.<listcomp> (/r/put_nowait_from_thread.py:24)"),
         ("ray_stream_unread", "ray", [100], "", "<module>",
          "`ray.get(loaded)`, and pid 101 (`ray::Engine.rollouts`) on `n1` has begun `rollouts`, and stands "
          "in Ray itself"),
@@ -94,6 +94,36 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
         ("handler_takes_held_lock", "lock", [100], "0", "Metrics.report",
          "and holds it itself at Metrics.record (/r/handler_takes_held_lock.py:25); `Metrics.report` is not "
          "called by `self.rewards.sort()`: it runs on top of it, as the handler of a signal"),
+        ("rpc", "lock", [101], "1", "score",
+         "while rank 0 on `n1`, pid 100 waits for a future of torch, as its RPC gives at"),
+        ("rpc_async_holder", "sleep", [101], "1", "fetch",
+         "while rank 0 on `n1`, pid 100 waits for a future of torch, as its RPC gives at <module>"),
+        ("listener_accepts_nobody", "sleep", [101], "0", "engine",
+         "while pid 100 on `n1` waits for a connection at accept_engine"),
+        ("loader_worker_flock", "loader", [100], "0", "<module>",
+         "fcntl.flock(file, fcntl.LOCK_EX)`; that lock is held by rank 1 on `n1`, pid"),
+        ("contextmanager_lock", "lock", [100], "0", "Log.exclusive",
+         "(/r/contextmanager_lock.py:19): `self._mutex.acquire()` (thread `uploader` sleeps at Log.upload"),
+        ("thread_lock_over_await", "lock", [100], "0", "upload",
+         "holds at upload (/r/thread_lock_over_await.py:16); it cannot go on, since that thread runs"),
+        ("queue_beside_control_socket", "queue", [100], "0", "next_batch",
+         "`return batches.get()` (thread `control` waits for the network at control"),
+        ("condition_holder_is_a_third", "lock", [100], "0", "refresh",
+         "waits for `changed` at publish (/r/condition_holder_is_a_third.py:29), which thread `refresher`"),
+        ("pool_joined_with_task", "network", [101], "0", "judge",
+         "`connection.recv(1)`, while pid 100 on `n1` waits for the workers of its multiprocessing pool"),
+        ("recv_from_any", "busy", [103], "3", "decode",
+         "(/r/recv_from_any.py:30): `dist.barrier()`; rank 0 on `n1`, pid 100 waits in `recv`"),
+        ("overwrite_prompt", "pipe", [101], "0", "export",
+         "pid 101 on `n1` waits for input (`input()`) at export (/r/overwrite_prompt.py:14)"),
+        ("pager_on_pty", "pipe", [100], "0", "read_until",
+         "waits for the output of a program at its pseudo terminal at read_until"),
+        ("asyncio_queue_join", "queue", [100], "0", "score_all",
+         "`await answers.join()`; other coroutines wait at a queue at scorer"),
+        ("async_verifier_stdin_open", "pipe", [100], "0", "verify",
+         "; other coroutines wait at a queue at report (/r/async_verifier_stdin_open.py:38); it waits for"),
+        ("health_probe_never_authenticates", "sleep", [100], "0", "accept_engine",
+         "pid 100 waits for the authentication of whoever has connected to it at accept_engine"),
     ],
 )  # fmt: skip
 def test_a_recorded_stall(name: str, kind: str, pids: list[int], rank: str, function: str, says: str) -> None:
@@ -117,7 +147,13 @@ def test_a_recorded_stall(name: str, kind: str, pids: list[int], rank: str, func
             [],
             "(`ray::Engine.join_group`) on `n1` wait for the other ranks to join the process group at join",
         ),
-        ("rpc", [], "rank 1 on `n1`, pid 101 waits for an event, a condition or a barrier at score"),
+        ("recv_exact_too_much", [100, 101], "at recv_exact (/r/recv_exact_too_much.py:18)"),
+        (
+            "rpc_calls_back",
+            [100, 101],
+            "waits for `lock` at weights (/r/rpc_calls_back.py:16), which thread `MainThread` holds",
+        ),
+        ("ring_of_sends", [], "all of ranks 0-2 wait in the same place: `send` at rotate"),
         (
             "subgroup_then_all",
             [],
@@ -130,6 +166,32 @@ def test_all_or_none_of_those_that_wait_alike(name: str, pids: list[int], says: 
     found = plain(explain.explain(View(stacks.read((DUMPS / f"{name}.txt").read_text()))))
     assert [one["pid"] for one in found["named"]] == pids
     assert says in found["what"]
+
+
+def test_ranks_that_all_send() -> None:
+    found = explain.explain(View(stacks.read((DUMPS / "ring_of_sends.txt").read_text())))
+    assert found.why == "each of them sends, and none of them receives"
+    assert "batch_isend_irecv" in found.fix
+
+
+@pytest.mark.parametrize(
+    ("there", "line", "held"),
+    [
+        ("Writer.write (/r/a.py:9)", "os.write(fd, data)", False),
+        ("Cache.refresh (/r/b.py:9)", "os.write(fd, data)", False),
+        ("Cache.refresh (/r/a.py:9)", "os.write(fd, data)", True),
+        ("Cache.refresh (/r/a.py:9)", "self.lock.wait()", False),
+    ],
+    ids=["another class", "another file", "its own", "let go for a wait"],
+)
+def test_a_lock_is_the_one_of_that_name_in_its_class(there: str, line: str, held: bool) -> None:
+    text = (
+        '# jobspec: {"node": "n1", "state": "S"}\nProcess 7: python t.py\nThread 7 (idle): "MainThread"\n'
+        "    Cache.lookup (/r/a.py:30)  | self.lock.acquire()\n    <module> (/r/a.py:50)  | lookup(key)\n"
+        f'Thread 8 (idle): "other"\n    {there}  | {line}  |held self.lock\n'
+    )
+    found = explain.explain(View(stacks.read(text)))
+    assert ("which thread `other` holds" in found.what) == held
 
 
 def test_all_that_were_seen_wait_for_others_to_join() -> None:
@@ -164,3 +226,19 @@ def test_a_process_that_is_seen_to_hold_a_managers_lock_is_the_cause() -> None:
     found = explain.explain(View(stacks.read(text)))
     assert (found.kind, [one.pid for one in found.named]) == ("sleep", [110])
     assert "while pid 100 on `n1` waits for a lock of a multiprocessing manager" in found.what
+
+
+def test_a_forked_child_does_nothing_at_its_parents_lines() -> None:
+    text = (
+        'Process 7: python a.py\nThread 7 (idle): "MainThread"\n    {}'
+        "    Popen._launch (/usr/lib/python3.11/multiprocessing/popen_fork.py:71)\n    collect (/r/a.py:24)\n"
+    )
+    ends, works = (
+        stacks.read(text.format(inner))[0].threads[0]
+        for inner in (
+            "_exit_function (/usr/lib/python3.11/multiprocessing/util.py:357)\n",
+            "score (/r/a.py:9)\n",
+        )
+    )
+    assert waits.own_frame(ends) is None
+    assert str(waits.own_frame(works)) == "score (/r/a.py:9)"

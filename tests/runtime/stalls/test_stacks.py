@@ -86,6 +86,8 @@ def test_locks_that_a_line_holds() -> None:
     assert source.held(tree, 2) == ()
     assert source.held(tree, 4) == ("a", "self.lock", "b")
     assert source.held(tree, 6) == ("a", "self.lock")
+    tree = ast.parse("with counter.get_lock():\n    c.value += 1\nwith open(path), no_grad():\n    g()\n")
+    assert (source.held(tree, 2), source.held(tree, 4)) == (("counter.get_lock()",), ())
 
 
 def test_a_comprehension_has_the_name_of_the_function_around_it() -> None:

@@ -236,7 +236,7 @@ def test_who_only_accepts_is_the_other_end(start: Start) -> None:
     (child,) = children(process)
     found = explained([process.pid, child])
     assert (found.kind, [one.pid for one in found.named]) == ("network", [process.pid])
-    assert f"; the other end is pid {child} on `n1`, which waits for work at serve" in found.what
+    assert f"; the other end is pid {child} on `n1`, which waits for a connection at serve" in found.what
 
 
 def test_the_hook_has_the_grammar_of_old_pythons() -> None:

@@ -1,0 +1,36 @@
+"""What the line of the program at which a thread stands tells of its wait. By the text alone, so inferred."""
+
+from __future__ import annotations
+
+import re
+from typing import Optional
+
+from jobspec.runtime.stalls.stacks import Frame
+
+POLL_S = 60.0
+COLLECTIVES = (
+    r"all_reduce\w*|all_gather\w*|_all_gather_base|reduce_scatter\w*|broadcast\w*|barrier|monitored_barrier"
+    r"|gather\w*|scatter\w*|reduce|send\w*|recv\w*|i?send|i?recv|all_to_all\w*|batch_isend_irecv|wait_tensor|all_to_all_single"
+)
+COLLECTIVE = re.compile(rf"\b(?:dist|distributed|c10d)\.({COLLECTIVES})\(")
+WORK = re.compile(r"\b(?:work|handle|req|request|h|w)\w*\.wait\(")
+FUTURE = re.compile(r"\bfut\w*\.(?:wait|value)\(|\brpc_async\(.*\)\.wait\(|\.to_here\(")  # of torch, in C++
+SYNC = re.compile(r"\.(?:item|tolist|cpu|numpy)\(\)|\.synchronize\(\)")
+JOINS = re.compile(r"\b(?:TCPStore|FileStore)\(")  # C++ polls until all of its world are there
+STORE = re.compile(r"(?:store|prefix)\w*\.(?:wait|get|multi_get)\(")
+_LOCK = re.compile(r"^(?:async )?with (.+?):|^(?:\w+ = )?([\w.\[\]]+)\.acquire\(")
+_LOCKISH = re.compile(r"(?i)lock|mutex|sem|guard|cond\b")
+_SECONDS = re.compile(r"\bsleep\((\d+(?:\.\d+)?|\.\d+)\)")
+
+
+def wanted_lock(text: str) -> str:
+    """The lock that a line of the program takes."""
+    found = _LOCK.match(text.strip())
+    name = (found[1] or found[2]) if found else ""
+    return name if found and (found[2] or _LOCKISH.search(name) or re.fullmatch(r"[\w.\[\]]+", name)) else ""
+
+
+def naps(place: Optional[Frame]) -> bool:
+    """Whether a line sleeps for a moment only, by its number."""
+    seconds = _SECONDS.search(place.text) if place else None
+    return seconds is not None and float(seconds[1]) <= POLL_S
