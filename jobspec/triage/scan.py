@@ -30,6 +30,7 @@ from jobspec.triage.landmarks import Kind, Landmark, present
 from jobspec.triage.line_match import MAX_LINE_CHARS, Hit, match_line
 from jobspec.triage.match import Match
 from jobspec.triage.nodes import MOST_LINES, speaker
+from jobspec.triage.own_advice import LINES_BELOW, whole
 from jobspec.triage.ranking import Course, first_cause, rank
 from jobspec.triage.shell_trace import outlived_by
 from jobspec.triage.signatures import NOTE, Signature, masked
@@ -285,7 +286,8 @@ class _Log:
         above = traceback_above(view.lines, offset)
         words = own_words.with_message(hit.text, lines_below(view.lines, offset))
         place = own_words.place(words, above)
-        told = own_words.told(signature, words, above)
+        message = whole(hit.text, lines_below(view.lines, offset, LINES_BELOW))
+        told = own_words.told(signature, words, above, message)
         at_work = own_words.frame_at_work(above) if told.boundary == "construction" else ""
         around = view.lines[max(0, offset - CONTEXT_BEFORE) : offset + CONTEXT_AFTER + 1]
         later = outlived_by(view.lines, offset) if signature.generic else ""

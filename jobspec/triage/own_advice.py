@@ -1,0 +1,77 @@
+"""What a program's own message advises: the sentences that say what to do, and the values that it names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+LINES_BELOW = 10  # of a message that goes on below its first line
+MAX_CHARS = 320  # quoted
+ASKS = "do what the line says"  # how a fix begins that leaves all to the message
+# Where another voice speaks: a logger, a launcher, a shell, a bar, the next exception.
+_OTHER_VOICE = re.compile(
+    r"\[|\d+[-/:.]|[EWIF]\d{4} |Traceback\b|During handling|The above exception|srun|slurm|wandb:|\+|[=*─-]{3}"
+    r"|(?:[A-Za-z_][\w.]*\.)?_?[A-Z]\w*(?:Error|Exception|Warning)\b|(?:INFO|ERROR|WARNING|DEBUG)\b|File \""
+    r"|.*\d%\||\S+: line \d+:|\{'|Exception ignored|Killed|(?:make|ninja|torchrun|ray)\b"
+)
+_SENTENCES = re.compile(r"(?<=[.!?;:])\s+(?=[A-Z`(-]|please\b)|\s+(?=- )")
+_DO = (
+    r"try|make sure|ensure|consider|set|use|pass|specify|provide|install|upgrade|update|downgrade|add|remove|increase"
+    r"|decrease|reduce|lower|raise|choose|enable|disable|re-?run|run|change|correct|rename|convert|select|give"
+)
+_ADVISES = re.compile(
+    rf"^(?:\(\d\) |- )?(?:(?:so|then|or|and|otherwise|instead|alternatively|also),? )?"
+    rf"(?:(?:if|to|for|when|in order to) [^.]{{3,120}}?,? )?(?:please )?(?:{_DO})\b"
+    r"|\b(?:please|you (?:need|have) to|you (?:should|must|can(?!'t|not)|may want to|might want to|could))\b"
+    r"|\bdid you mean\b|^the easiest\b|\bplease\b|\bneed(?:s)? to be (?:set|installed|passed|enabled)\b"
+    r"|\b(?:valid|allowed|supported|available|possible|accepted) (?:\w+ )?(?:values?|options?|choices|keys|names|columns"
+    r"|splits?|types?|configs?)\b.*(?:\bare\b|:|\[)|\b(?:must|should) be one of\b|\b(?:choose|select) (?:one )?from\b"
+    r"|\brequires? (?:users|you) to\b|\bpip install\b|\bexpected one of\b",
+    re.IGNORECASE,
+)
+# Sentences that send to somebody or to a page, or help to look for an error of the program's own.
+_NO_HELP = re.compile(
+    r"(?i)\b(?:report|(?:an?|this|your|github) issue|issues/|file a bug|contact|traceback|documentation|docs|refer to|installation page|bug in)\b|^See "
+    r"|for debugging|CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|set HYDRA_FULL_ERROR|\btry again\b|please wait"
+)
+
+
+def whole(text: str, below: Iterable[str]) -> str:
+    """The message with the lines below that go on with it."""
+    return " ".join((text.strip(), *_goes_on(below)))
+
+
+def advice_in(message: str) -> str:
+    """The sentences of the message that say what to do, as they stand there; empty without one."""
+    told, size = list[str](), 0
+    for sentence in _SENTENCES.split(message.split(": ", 1)[-1]):
+        words = " ".join(sentence.split())
+        if not words or words in told or not _ADVISES.search(words) or _NO_HELP.search(words):
+            continue
+        if size + len(words) > MAX_CHARS:
+            break
+        told.append(words)
+        size += len(words)
+    return " ".join(told)
+
+
+def with_advice(fix: str, text: str, message: str, where: str) -> str:
+    """The fix; in its place what the message itself advises, or beside it the whole of a longer message."""
+    said = advice_in(message)
+    if said:
+        return f'its own words: "{said}"' + (f"; it was raised at {where}" if where else "")
+    if fix.startswith(ASKS) and len(message) > len(text):
+        return f'{fix}; its whole message: "{_cut(message)}"'
+    return fix
+
+
+def _cut(words: str) -> str:
+    return words if len(words) <= MAX_CHARS else f"{words[:MAX_CHARS]}..."
+
+
+def _goes_on(below: Iterable[str]) -> Iterator[str]:
+    for line, _ in zip(below, range(LINES_BELOW), strict=False):
+        if _OTHER_VOICE.match(line):
+            return
+        if line.strip():
+            yield line.strip()
