@@ -20,10 +20,11 @@ _DO = (
     r"|decrease|reduce|lower|raise|choose|enable|disable|re-?run|run|change|correct|rename|convert|select|give"
 )
 _ADVISES = re.compile(
-    rf"^(?:\(\d\) |- )?(?:(?:so|then|or|and|otherwise|instead|alternatively|also),? )?"
+    rf"^(?:\(\d\) |- )?(?:(?:so|then|or|and|either|otherwise|instead|alternatively|also),? )?"
     rf"(?:(?:if|to|for|when|in order to) [^.]{{3,120}}?,? )?(?:please )?(?:{_DO})\b"
     r"|\b(?:please|you (?:need|have) to|you (?:should|must|can(?!'t|not)|may want to|might want to|could))\b"
-    r"|\bdid you mean\b|^the easiest\b|\bplease\b|\bneed(?:s)? to be (?:set|installed|passed|enabled)\b"
+    r"|\bdid you mean\b|^the easiest\b|\bplease\b|\b(?:needs?|has|have|must|should)(?: to)? be (?:set|given|specified|provided|installed|passed"
+    r"|enabled|disabled)\b"
     r"|\b(?:valid|allowed|supported|available|possible|accepted) (?:\w+ )?(?:values?|options?|choices|keys|names|columns"
     r"|splits?|types?|configs?)\b.*(?:\bare\b|:|\[)|\b(?:must|should) be one of\b|\b(?:choose|select) (?:one )?from\b"
     r"|\brequires? (?:users|you) to\b|\bpip install\b|\bexpected one of\b",
