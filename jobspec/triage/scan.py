@@ -27,7 +27,7 @@ from jobspec.triage.conclusion import Part, conclude
 from jobspec.triage.gunzip import Budget, left_out
 from jobspec.triage.hint_index import HintIndex, whole_index
 from jobspec.triage.landmarks import Kind, Landmark, present
-from jobspec.triage.line_match import MAX_LINE_CHARS, Hit, match_line
+from jobspec.triage.line_match import MAX_LINE_CHARS, Hit, answered_later, match_line
 from jobspec.triage.match import Match
 from jobspec.triage.nodes import MOST_LINES, speaker
 from jobspec.triage.own_advice import LINES_BELOW, whole
@@ -309,7 +309,7 @@ class _Log:
             source=signature.source,
             generic=signature.generic,
             wrapper=signature.wrapper,
-            survived=bool(later),
+            survived=bool(later) or (signature.wrapper and answered_later(view.lines, offset)),
             place=masked(place),
             main=above.in_main,
             caught=above.logged and goes_on(view.lines, offset),
