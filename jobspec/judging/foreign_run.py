@@ -242,6 +242,8 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         reason = (
             "no criterion was given that files can prove: give `--require`, `--learning` or `--expect-import`"
         )
+        if expectation.unknown:
+            reason = f"{reason}; the files show no mark of a framework that jobspec knows (`--framework` names it)"
         findings = line_findings(evidence, attempt, Result.BLOCKED)
         shown = figures(evidence)
         return Verdict(
