@@ -33,7 +33,7 @@ _ADVISES = re.compile(
 # Sentences that send to somebody or to a page, or help to look for an error of the program's own.
 _NO_HELP = re.compile(
     r"(?i)\b(?:report|(?:an?|this|your|github) issue|issues/|file a bug|contact|traceback|documentation|docs|refer to|installation page|bug in)\b|^See "
-    r"|for debugging|CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|set HYDRA_FULL_ERROR|\btry again\b|please wait"
+    r"|\b(?:disable|suppress|silence|ignore) th(?:is|e) (?:error|warning|check)|for debugging|CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|set HYDRA_FULL_ERROR|\btry again\b|please wait"
 )
 
 
