@@ -110,8 +110,8 @@ def lines_below(lines: Sequence[bytes], offset: int, count: int = 3) -> list[str
 
 
 def same_voice_below(lines: Sequence[bytes], offset: int, count: int) -> list[str]:
-    """The lines right below `lines[offset]` that its process printed under the same head of launcher or logger:
-    a message of several lines has it in all of them."""
+    """The lines right below `lines[offset]` that its process printed under the same head of a launcher or
+    logger: a message of several lines has it in all of them."""
     owner, head = _owner(_text(lines[offset])), _head(lines[offset])
     below = list[str]()
     for line in lines[offset + 1 : offset + 1 + LINES_ON]:
