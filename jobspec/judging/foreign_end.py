@@ -126,5 +126,5 @@ def is_complete(evidence: Evidence, steps: int, run: Deliverable) -> bool:
 
 
 def _steps(evidence: Evidence, steps: int) -> tuple[int, int]:
-    """The steps that were requested or announced, 0 where nothing says how many, and those that are logged."""
+    """The steps that were requested or announced, 0 where nothing says how many, and those done."""
     return steps or evidence.metrics.planned, evidence.metrics.steps_done()

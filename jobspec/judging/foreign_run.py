@@ -26,7 +26,14 @@ from jobspec.finding import fail
 from jobspec.frameworks import find_level
 from jobspec.frameworks.base import Framework, Level
 from jobspec.judging.first_cause import cause_from, first_cause
-from jobspec.judging.foreign_end import as_stopped, is_complete, is_short, judge_end, missing_steps, with_last_step
+from jobspec.judging.foreign_end import (
+    as_stopped,
+    is_complete,
+    is_short,
+    judge_end,
+    missing_steps,
+    with_last_step,
+)
 from jobspec.judging.judge import cause_of, decide, figures, for_guide, held_back, line_findings
 from jobspec.judging.not_proved import limitations, with_limits
 from jobspec.metrics import Table
@@ -242,6 +249,10 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         reason = (
             "no criterion was given that files can prove: give `--require`, `--learning` or `--expect-import`"
         )
+        if expectation.unknown:
+            reason = (
+                f"{reason}; the files show no mark of a framework that jobspec knows (`--framework` names it)"
+            )
         findings = line_findings(evidence, attempt, Result.BLOCKED)
         shown = figures(evidence)
         return Verdict(
@@ -316,8 +327,8 @@ def _limitations(foreign: Foreign, expectation: Expected) -> Iterator[str]:
         yield f"that `{expectation.framework.name}` ran is inferred from {expectation.inferred}"
     if expectation.unknown:
         yield (
-            "no mark of a framework that jobspec knows was found: judged as `command`, by how the run ended and"
-            " by the metrics that `--require` or `--learning` names"
+            "no mark of a framework that jobspec knows was found: judged as `command`, by how the run ended"
+            " and by the metrics that `--require` or `--learning` names"
         )
     for asked, logged in foreign.metrics.items():
         yield f"`{asked}` is not logged under this name: `{logged}` was judged in its place"

@@ -37,7 +37,7 @@ class Sign:
 
 
 def which_framework(place: Path) -> tuple[Framework, Sign | None]:
-    """The one framework whose signs the files at `place` hold, and its first sign; `command` without one, which
+    """The one framework whose signs the files at `place` hold, and its first sign; without one `command`, which
     judges any program.
 
     Raises: JobspecError when more than one fits.
@@ -96,5 +96,5 @@ def not_known(place: str, level: str) -> JobspecError:
         "judge.framework",
         f"the files of `{place}` show none of the frameworks that jobspec knows",
         f"`--level {level}` is one of a framework",
-        f"name it: `--framework NAME` with {one_of(frameworks.names())}; without a level `command` judges any program",
+        f"name it: `--framework NAME` with {one_of(frameworks.names())}; without a level `command` judges it",
     )

@@ -10,30 +10,34 @@ MAX_CHARS = 320  # quoted
 ASKS = "do what the line says"  # how a fix begins that leaves all to the message
 # Where another voice speaks: a logger, a launcher, a shell, a bar, the next exception.
 _OTHER_VOICE = re.compile(
-    r"\[|\d+[-/:.]|[EWIF]\d{4} |Traceback\b|During handling|The above exception|srun|slurm|wandb:|\+|[=*─-]{3}"
-    r"|(?:[A-Za-z_][\w.]*\.)?_?[A-Z]\w*(?:Error|Exception|Warning)\b|(?:INFO|ERROR|WARNING|DEBUG)\b|File \""
-    r"|.*\d%\||\S+: line \d+:|\{'|Exception ignored|Killed|(?:make|ninja|torchrun|ray)\b"
+    r"\[|\d+[-/:.]|[EWIF]\d{4} |Traceback\b|During handling|The above exception|srun|slurm|wandb:|\+"
+    r"|[=*─-]{3}|(?:[A-Za-z_][\w.]*\.)?_?[A-Z]\w*(?:Error|Exception|Warning)\b|File \"|\{'|.*\d%\|"
+    r"|(?:INFO|ERROR|WARNING|DEBUG)\b|\S+: line \d+:|Exception ignored|Killed|(?:make|ninja|torchrun|ray)\b"
 )
 _SENTENCES = re.compile(r"(?<=[.!?;:])\s+(?=[A-Z`(-]|please\b)|\s+(?=- )")
 _DO = (
-    r"try|make sure|ensure|consider|set|use|pass|specify|provide|install|upgrade|update|downgrade|add|remove|increase"
-    r"|decrease|reduce|lower|raise|choose|enable|disable|re-?run|run|change|correct|rename|convert|select|give"
+    r"try|make sure|ensure|consider|set|use|pass|specify|provide|install|upgrade|update|downgrade|add|remove"
+    r"|increase|decrease|reduce|lower|raise|choose|enable|disable|re-?run|run|change|correct|rename|convert"
+    r"|select|give"
 )
 _ADVISES = re.compile(
     rf"^(?:\(\d\) |- )?(?:(?:so|then|or|and|either|otherwise|instead|alternatively|also),? )?"
     rf"(?:(?:if|to|for|when|in order to) [^.]{{3,120}}?,? )?(?:please )?(?:{_DO})\b"
-    r"|\b(?:please|you (?:need|have) to|you (?:should|must|can(?!'t|not)|may want to|might want to|could))\b"
-    r"|\bdid you mean\b|^the easiest\b|\bplease\b|\b(?:needs?|has|have|must|should)(?: to)? be (?:set|given|specified|provided|installed|passed"
-    r"|enabled|disabled)\b"
-    r"|\b(?:valid|allowed|supported|available|possible|accepted) (?:\w+ )?(?:values?|options?|choices|keys|names|columns"
-    r"|splits?|types?|configs?)\b.*(?:\bare\b|:|\[)|\b(?:must|should) be one of\b|\b(?:choose|select) (?:one )?from\b"
-    r"|\brequires? (?:users|you) to\b|\bpip install\b|\bexpected one of\b",
+    r"|\byou (?:need to|have to|should|must|can(?!'t|not)|may want to|might want to|could)\b|\bplease\b"
+    r"|\bdid you mean\b|^the easiest\b|\brequires? (?:users|you) to\b|\bpip install\b"
+    r"|\b(?:needs?|has|have|must|should)(?: to)? be (?:set|given|specified|provided|installed|passed|enabled"
+    r"|disabled)\b|\b(?:valid|allowed|supported|available|possible|accepted) (?:\w+ )?(?:values?|options?"
+    r"|choices|keys|names|columns|splits?|types?|configs?)\b.*(?:\bare\b|:|\[)"
+    r"|\b(?:must|should) be one of\b|\b(?:choose|select) (?:one )?from\b|\bexpected one of\b",
     re.IGNORECASE,
 )
-# Sentences that send to somebody or to a page, or help to look for an error of the program's own.
+# Sentences that send to somebody or to a page, hide the error, or help to look for one of the program's own.
 _NO_HELP = re.compile(
-    r"(?i)\b(?:report|(?:an?|this|your|github) issue|issues/|file a bug|contact|traceback|documentation|docs|refer to|installation page|bug in)\b|^See "
-    r"|for debugging|CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|set HYDRA_FULL_ERROR|\btry again\b|please wait"
+    r"\b(?:report|(?:an?|this|your|github) issue|issues/|file a bug|contact|traceback|documentation|docs"
+    r"|refer to|installation page|bug in|try again)\b|^See |for debugging|please wait"
+    r"|\b(?:disable|suppress|silence|ignore) th(?:is|e) (?:error|warning|check)"
+    r"|CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|set HYDRA_FULL_ERROR",
+    re.IGNORECASE,
 )
 
 

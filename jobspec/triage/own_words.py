@@ -102,7 +102,7 @@ def told(signature: Signature, text: str, above: Traceback, message: str = "") -
         if rule is None and wrapper is not None:
             rule = _rule_for(Raised(wrapper[1]), above, message)
         advised = rule.told(message) if rule is not None else ""
-        if rule is None and signature.kind == UNKNOWN or advised.startswith(ASKS):
+        if (rule is None and signature.kind == UNKNOWN) or advised.startswith(ASKS):
             advised = with_advice(advised or fix, text, message, "{place}")
         if rule is not None and signature.kind == ROLLOUT:
             # Whose code it is says more than the words; what to do about them does not depend on it.

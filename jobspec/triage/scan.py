@@ -36,7 +36,7 @@ from jobspec.triage.shell_trace import outlived_by
 from jobspec.triage.signatures import NOTE, Signature, masked
 from jobspec.triage.sources import LogSource, end_by_date, latest_end, unpacked
 from jobspec.triage.times import LineTimes
-from jobspec.triage.traceback import goes_on, lines_below, traceback_above
+from jobspec.triage.traceback import goes_on, lines_below, same_voice_below, traceback_above
 
 __all__ = ["LogSource", "first_cause", "rank", "scan_files", "scan_lines", "scan_stream"]
 
@@ -286,7 +286,7 @@ class _Log:
         above = traceback_above(view.lines, offset)
         words = own_words.with_message(hit.text, lines_below(view.lines, offset))
         place = own_words.place(words, above)
-        message = whole(hit.text, lines_below(view.lines, offset, LINES_BELOW))
+        message = whole(hit.text, same_voice_below(view.lines, offset, LINES_BELOW))
         told = own_words.told(signature, words, above, message)
         at_work = own_words.frame_at_work(above) if told.boundary == "construction" else ""
         around = view.lines[max(0, offset - CONTEXT_BEFORE) : offset + CONTEXT_AFTER + 1]
