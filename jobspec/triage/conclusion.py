@@ -31,7 +31,9 @@ from jobspec.triage.silence import STALL, with_last_work, with_silence
 # Of a run without a train step these explain more than its end, though other processes may have gone on.
 EXCEPTIONS = frozenset({"effect.exception", "effect.rollout", "effect.text-read"})
 # What a library says about how it was started, where processes never came.
-STARTED_ALONE = "note.srun-unused"
+STARTED_ALONE, STARTED_TWICE = "note.srun-unused", "note.srun-launchers"
+# What comes of launchers that are started several times on a node.
+OF_TWO_LAUNCHERS = frozenset({"network.port-in-use", "network.listen", "network.duplicate-rank"})
 NETWORK, WAITS = "network", "train.waits"
 NO_NUMBER = "provider.nan"
 MISSED = frozenset({"image.command", "image.command-sh"})
@@ -241,15 +243,16 @@ def _came_before(mark: Landmark, file: str, end: Match) -> bool:
 
 
 def _with_launch(matches: list[Match]) -> list[Match]:
-    """The matches; where processes never came, with what tells how the program was started."""
-    alone = next((match for match in matches if match.signature == STARTED_ALONE), None)
-    if alone is None:
-        return matches
-    fact = f"at {alone.file}:{alone.line} {alone.title}"
-    return [
-        replace(match, facts=(*match.facts, fact)) if match.signature in NOT_MET else match
-        for match in matches
-    ]
+    """The matches; where processes never came, or met their like, with what tells how the program was started."""
+    for signature, told in ((STARTED_ALONE, NOT_MET), (STARTED_TWICE, NOT_MET | OF_TWO_LAUNCHERS)):
+        start = next((match for match in matches if match.signature == signature), None)
+        if start is not None:
+            fact = f"at {start.file}:{start.line} {start.title}"
+            matches = [
+                replace(match, facts=(*match.facts, fact)) if match.signature in told else match
+                for match in matches
+            ]
+    return matches
 
 
 def _from_the_start(match: Match, parts: Sequence[Part]) -> Match:

@@ -13,6 +13,8 @@ from jobspec.words import some
 
 # Kinds of failures for which the node matters.
 KINDS = frozenset({"node", "container", "mount", "gpu"})
+# Of these it is told which nodes say it: what is not there may be there on others.
+PLACES = frozenset({"env", "image", "config", "storage"})
 STEP_ENDED = "effect.step-ended"
 CRASHED = "host.sigsegv"
 FIRST_TASK = re.compile(r"\btasks? 0: ")  # rank 0 does more than the others: its node is no suspect for that
@@ -65,13 +67,15 @@ def with_nodes(matches: Sequence[Match], speakers: Sequence[Mapping[str, Set[str
 
 def _with_nodes(match: Match, said: Mapping[str, Set[str]], files: Set[str], every: Set[str]) -> Match:
     crashed = match.signature == CRASHED and match.verdict == BLOCKED and not FIRST_TASK.search(match.text)
-    if (match.kind not in KINDS and not crashed) or UNTOLD in said[match.signature]:
+    if (match.kind not in KINDS | PLACES and not crashed) or UNTOLD in said[match.signature]:
         return match
     if len({_ADDRESS.fullmatch(name) is None for name in said[match.signature]}) > 1:
         return match  # an address and a name may be one node
     if crashed:
         return _suspect(match, said[match.signature], every)
     names, ended = said[match.signature], set(said.get(STEP_ENDED, ())) - {UNTOLD}
+    if match.kind in PLACES:
+        return replace(match, facts=(*match.facts, f"said by {_names(names)}")) if len(names) > 1 else match
     if len(names) > 1:
         fact = f"said by {_names(names)}: excluding one node does not help"
     elif not names and len(files) > 1:

@@ -69,7 +69,7 @@ PARTING = frozenset({CLIENT, "effect.connection", TERMINATED})
 LINKER = frozenset({"build.linker", "image.build-extension"})
 LINKED = re.compile(r"\bld: |^collect2: ")
 BUILD_FAILED = re.compile(
-    r"(?i)ninja|CalledProcessError|(?:Compil\w*|Inductor|Link)Error|BackendCompilerFailed|subprocess-exited"
+    r"(?i)ninja|(?:Compil\w*|Inductor|Link)Error|BackendCompilerFailed|subprocess-exited"
     r"|build(?:ing)?\b.*\b(?:extension|wheel|failed)|failed to build"
     r"|(?<!\w)(?:g?cc|[cg]\+\+|nvcc|clang|c?make)(?!\w)"
 )

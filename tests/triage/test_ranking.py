@@ -61,6 +61,7 @@ BUILT = TRACEBACK.format("train.py", "RuntimeError: Error building extension 'cp
     ("parts", "signature"),
     [
         ((*PROBE, WRONG_NAME), "image.import-name"),  # DeepSpeed asked at its import, and the program went on
+        ((*PROBE, "subprocess.CalledProcessError: Command '['ssh', 'n1', 'hostname']' returned 255", WRONG_NAME), "image.import-name"),
         (PROBE, "build.linker"),
         ((*PROBE, "ninja: build stopped: subcommand failed.", BUILT), "build.linker"),
         ((*PROBE, ENDED), "build.linker"),

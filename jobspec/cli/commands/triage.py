@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +20,8 @@ from jobspec.finding import Finding, fail, one_line
 if TYPE_CHECKING:
     from jobspec.triage import Match
 
-LOG_SUFFIXES = (".log", ".out", ".err", ".txt")
+LOG_SUFFIXES = (".log", ".out", ".err", ".txt", ".stdout", ".stderr", ".dmesg")
+LOG_NAMES = re.compile(r"\.(?:log|out|err)[.-]\d+$|\.[oe]\d+$|^(?:stdout|stderr|dmesg)$")  # rotated; of PBS
 MAX_CONTEXT_CHARS = 160
 
 
@@ -88,7 +90,9 @@ def _is_log(path: Path) -> bool:
     from jobspec.triage.dumps import is_dump_name
 
     name = path.name.removesuffix(".gz")
-    return Path(name).suffix in LOG_SUFFIXES or is_dump_name(name)
+    return (
+        Path(name).suffix in LOG_SUFFIXES or LOG_NAMES.search(name) is not None or is_dump_name(name)
+    )
 
 
 def _readable(path: Path) -> Path:
