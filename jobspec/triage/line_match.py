@@ -42,8 +42,11 @@ WARNED = re.compile(
 _CHECK = re.compile(r"\s*(?:Value error|Assertion failed), ")  # in the words of pydantic
 
 
-# A web server's own line of a request that it did not answer.
-_NOT_ANSWERED = re.compile(r'"(?P<request>[A-Z]{3,7} [^\s?"]+)\S* HTTP/[\d.]+" 5\d\d ')
+# A request that was not answered: a web server's own line, and that of httpx.
+_NOT_ANSWERED = re.compile(
+    r'(?P<request>"[A-Z]{3,7} [^\s?"]+)\S* HTTP/[\d.]+" 5\d\d |HTTP Request: (?P<asked>[A-Z]{3,7} \S+ )"HTTP/[\d.]+ (?:429|5\d\d)'
+)
+_ANSWERED = re.compile(rb'" 200\b|"HTTP/[\d.]+ 200\b')
 
 
 class Hit(NamedTuple):
@@ -80,12 +83,12 @@ def match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signatu
 
 
 def answered_later(lines: Sequence[bytes], offset: int) -> bool:
-    """Whether the server that did not answer the request of `lines[offset]` answers another such one below."""
+    """Whether the server that did not answer the request of `lines[offset]` answers such a one below."""
     refused = _NOT_ANSWERED.search(lines[offset][:MAX_LINE_CHARS].decode("utf-8", "replace"))
     if refused is None:
         return False
-    request = f'"{refused["request"]}'.encode()
-    return any(request in line and b'" 200' in line for line in lines[offset + 1 :])
+    request = (refused["request"] or refused["asked"]).encode()
+    return any(request in line and _ANSWERED.search(line) for line in lines[offset + 1 :])
 
 
 def _known_by_traceback(lines: Sequence[bytes], offset: int, raised: str) -> bool:

@@ -34,7 +34,7 @@ _ADVISES = re.compile(
 # Sentences that send to somebody or to a page, hide the error, or help to look for one of the program's own.
 _NO_HELP = re.compile(
     r"\b(?:report|(?:an?|this|your|github) issue|issues/|file a bug|contact|traceback|documentation|docs"
-    r"|refer to|installation page|bug in|try again)\b|^See |for debugging|please wait"
+    r"|refer to|installation page|bug in|try again)\b|^See |for debugging|reduction dim|please wait"
     r"|\b(?:disable|suppress|silence|ignore) th(?:is|e) (?:error|warning|check)"
     r"|CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|set HYDRA_FULL_ERROR",
     re.IGNORECASE,
@@ -49,7 +49,7 @@ def whole(text: str, below: Iterable[str]) -> str:
 def advice_in(message: str) -> str:
     """The sentences of the message that say what to do, as they stand there; empty without one."""
     told, size = list[str](), 0
-    for sentence in _SENTENCES.split(message.split(": ", 1)[-1]):
+    for sentence in _SENTENCES.split(message.partition("<think>")[0].split(": ", 1)[-1]):
         words = " ".join(sentence.split())
         if not words or words in told or not _ADVISES.search(words) or _NO_HELP.search(words):
             continue

@@ -309,7 +309,7 @@ class _Log:
             source=signature.source,
             generic=signature.generic,
             wrapper=signature.wrapper,
-            survived=bool(later) or (signature.wrapper and answered_later(view.lines, offset)),
+            survived=bool(later) or answered_later(view.lines, offset),
             place=masked(place),
             main=above.in_main,
             caught=above.logged and goes_on(view.lines, offset),
