@@ -44,7 +44,8 @@ _CHECK = re.compile(r"\s*(?:Value error|Assertion failed), ")  # in the words of
 
 # A request that was not answered: a web server's own line, and that of httpx.
 _NOT_ANSWERED = re.compile(
-    r'(?P<request>"[A-Z]{3,7} [^\s?"]+)\S* HTTP/[\d.]+" 5\d\d |HTTP Request: (?P<asked>[A-Z]{3,7} \S+ )"HTTP/[\d.]+ (?:429|5\d\d)'
+    r'(?P<request>"[A-Z]{3,7} [^\s?"]+)\S* HTTP/[\d.]+" 5\d\d '
+    r'|HTTP Request: (?P<asked>[A-Z]{3,7} \S+ )"HTTP/[\d.]+ (?:429|5\d\d)'
 )
 _ANSWERED = re.compile(rb'" 200\b|"HTTP/[\d.]+ 200\b')
 

@@ -273,13 +273,19 @@ def _survived(match: Match, courses: Mapping[str, Course], found: Iterable[Match
         for mark in (course.last_step, course.closed)
     )
     parting = match.signature in PARTING and any(course.finished for course in courses.values())
-    weak = went_on or parting or _as_before(match, courses, found) or _before_good_end(match, courses) or _in_shutdown(match, courses, found)
+    weak = (
+        went_on
+        or parting
+        or _as_before(match, courses, found)
+        or _before_good_end(match, courses)
+        or _in_shutdown(match, courses, found)
+    )
     trained_on = any(_after(course.last_step, match, file) for file, course in courses.items())
     return replace(match, survived=True, generic=True, trained_on=trained_on) if weak else match
 
 
 def _as_before(match: Match, courses: Mapping[str, Course], found: Iterable[Match]) -> bool:
-    """Whether the code that raised it had raised the same before, training went on, and nothing ended by it."""
+    """Whether its code had raised the same before, training went on, and nothing ended by it."""
     if match.signature not in CODE_RAISED or match.main:
         return False
     own = [other for other in found if other.file == match.file]

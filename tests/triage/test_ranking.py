@@ -61,7 +61,14 @@ BUILT = TRACEBACK.format("train.py", "RuntimeError: Error building extension 'cp
     ("parts", "signature"),
     [
         ((*PROBE, WRONG_NAME), "image.import-name"),  # DeepSpeed asked at its import, and the program went on
-        ((*PROBE, "subprocess.CalledProcessError: Command '['ssh', 'n1', 'hostname']' returned 255", WRONG_NAME), "image.import-name"),
+        (
+            (
+                *PROBE,
+                "subprocess.CalledProcessError: Command '['ssh', 'n1', 'hostname']' returned 255",
+                WRONG_NAME,
+            ),
+            "image.import-name",
+        ),
         (PROBE, "build.linker"),
         ((*PROBE, "ninja: build stopped: subcommand failed.", BUILT), "build.linker"),
         ((*PROBE, ENDED), "build.linker"),
@@ -88,7 +95,11 @@ OTHER, OWN = "Process 81 has 70.25 GiB memory in use. ", "this process has 9.00 
 @pytest.mark.parametrize(
     ("processes", "reserved", "begins"),
     [
-        (OTHER, "1.94", "mostly this process alone"),  # in a container torch does not know its own number
+        (
+            OTHER,
+            "1.94",
+            "where this process holds nearly all",
+        ),  # in a container torch does not know its own number
         (OTHER + "Process 82 has 4.50 GiB memory in use. ", "1.94", "other processes hold"),
         (OTHER + OWN, "1.94", "other processes hold"),
         (OWN + OTHER, "1.94", "other processes hold"),
