@@ -7,7 +7,10 @@ from pathlib import Path
 
 from tests.judging.test_runs_as_people_have_them import BLOCKED, CLOSING, PASS, judged, trainer, write
 
-ENDED = "W0608 08:11:06.999000 12152 torch/distributed/elastic/agent/server/api.py:704] Received 1 death signal, shutting down workers"
+ENDED = (
+    "W0608 08:11:06.999000 12152 torch/distributed/elastic/agent/server/api.py:704] "
+    "Received 1 death signal, shutting down workers"
+)
 
 
 def state(place: Path, last: int, every: int, steps: int) -> None:
