@@ -107,8 +107,16 @@ def missing_steps(evidence: Evidence, steps: int) -> Deliverable | None:
     planned, last = _steps(evidence, steps)
     if last >= planned:
         return None
-    reason = f"not shown: step {last:g} of {planned} is the last that was read, and no exit code"
+    reason = f"not shown: step {last} of {planned} is the last that was read, and no exit code"
     return Deliverable(RUN, Status.BLOCKED, reason=reason)
+
+
+def with_last_step(run: Deliverable, evidence: Evidence, steps: int) -> Deliverable:
+    """The end of a run that stopped early, with how far it had come."""
+    planned, last = _steps(evidence, steps)
+    if run.status not in (Status.BLOCKED, Status.FAIL) or not 0 < last < planned:
+        return run
+    return replace(run, reason=f"{run.reason}; step {last} of {planned} is the last that was read")
 
 
 def is_complete(evidence: Evidence, steps: int, run: Deliverable) -> bool:
@@ -117,6 +125,6 @@ def is_complete(evidence: Evidence, steps: int, run: Deliverable) -> bool:
     return 0 < planned <= last or run.status is Status.PASS
 
 
-def _steps(evidence: Evidence, steps: int) -> tuple[int, float]:
-    """The steps that were requested or announced, 0 where nothing says how many, and the last logged one."""
-    return steps or evidence.metrics.planned, evidence.metrics.last_step() or 0
+def _steps(evidence: Evidence, steps: int) -> tuple[int, int]:
+    """The steps that were requested or announced, 0 where nothing says how many, and those done."""
+    return steps or evidence.metrics.planned, evidence.metrics.steps_done()

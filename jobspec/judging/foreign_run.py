@@ -26,7 +26,14 @@ from jobspec.finding import fail
 from jobspec.frameworks import find_level
 from jobspec.frameworks.base import Framework, Level
 from jobspec.judging.first_cause import cause_from, first_cause
-from jobspec.judging.foreign_end import as_stopped, is_complete, is_short, judge_end, missing_steps
+from jobspec.judging.foreign_end import (
+    as_stopped,
+    is_complete,
+    is_short,
+    judge_end,
+    missing_steps,
+    with_last_step,
+)
 from jobspec.judging.judge import cause_of, decide, figures, for_guide, held_back, line_findings
 from jobspec.judging.not_proved import limitations, with_limits
 from jobspec.metrics import Table
@@ -58,7 +65,7 @@ class Expected:
     """What the files have to prove.
 
     `imports` maps a module to the folder it must come from. `inferred` is the sign that named the framework,
-    empty where the user did.
+    empty where the user did; `unknown` tells that nobody did and that the files hold no sign.
     """
 
     framework: Framework
@@ -69,6 +76,7 @@ class Expected:
     learning: str = ""
     imports: Mapping[str, str] = field(default_factory=dict)
     inferred: str = ""
+    unknown: bool = False
 
 
 def expected(
@@ -234,11 +242,17 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
     run = judge_end(_own_facts(foreign.facts, attempt), attempt, (imports, *framework_items, metrics), short)
     if run.status is Status.SKIPPED and not any(item.required for item in framework_items):
         run = missing_steps(evidence, expectation.steps) or run
+    elif short:
+        run = with_last_step(run, evidence, expectation.steps)
     deliverables = (imports, run, *framework_items, metrics)
     if not any(item.required and item.status is not Status.NOT_REQUESTED for item in deliverables):
         reason = (
             "no criterion was given that files can prove: give `--require`, `--learning` or `--expect-import`"
         )
+        if expectation.unknown:
+            reason = (
+                f"{reason}; the files show no mark of a framework that jobspec knows (`--framework` names it)"
+            )
         findings = line_findings(evidence, attempt, Result.BLOCKED)
         shown = figures(evidence)
         return Verdict(
@@ -311,6 +325,11 @@ def _limitations(foreign: Foreign, expectation: Expected) -> Iterator[str]:
     yield from limitations(foreign.evidence)
     if expectation.inferred:
         yield f"that `{expectation.framework.name}` ran is inferred from {expectation.inferred}"
+    if expectation.unknown:
+        yield (
+            "no mark of a framework that jobspec knows was found: judged as `command`, by how the run ended"
+            " and by the metrics that `--require` or `--learning` names"
+        )
     for asked, logged in foreign.metrics.items():
         yield f"`{asked}` is not logged under this name: `{logged}` was judged in its place"
     metrics = foreign.evidence.metrics

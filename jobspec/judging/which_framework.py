@@ -20,6 +20,7 @@ from jobspec.words import one_of
 
 # What trackers keep of the command and its configuration, beside the logs.
 CONFIGURATIONS = frozenset({"config.yaml", "wandb-metadata.json", "overrides.yaml"})
+ANY = "command"
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,11 @@ class Sign:
         return f"`{self.text}` in {place}"
 
 
-def which_framework(place: Path) -> tuple[Framework, Sign]:
-    """The one framework whose signs the files at `place` hold, and its first sign.
+def which_framework(place: Path) -> tuple[Framework, Sign | None]:
+    """The one framework whose signs the files at `place` hold, and its first sign; without one `command`, which
+    judges any program.
 
-    Raises: JobspecError when none or more than one fits.
+    Raises: JobspecError when more than one fits.
     """
     known = {name: frameworks.get(name) for name in frameworks.names()}
     owners = {text: name for name, adapter in known.items() for text in getattr(adapter, "signs", ())}
@@ -47,8 +49,10 @@ def which_framework(place: Path) -> tuple[Framework, Sign]:
         found.setdefault(owners[sign.text], sign)
     driven = {name for owner in found for name in getattr(known[owner], "drives", ())}
     fitting = {name: sign for name, sign in found.items() if name not in driven}
-    if len(fitting) != 1:
-        raise _unclear(place, fitting, owners)
+    if not fitting:
+        return known[ANY], None
+    if len(fitting) > 1:
+        raise _unclear(place, fitting)
     ((name, sign),) = fitting.items()
     return known[name], sign
 
@@ -77,19 +81,20 @@ def _signs(place: Path, owners: Mapping[str, str]) -> Iterator[Sign]:
                 yield Sign(metric, rows[0].source, rows[0].line)
 
 
-def _unclear(place: Path, fitting: Mapping[str, Sign], owners: Mapping[str, str]) -> JobspecError:
-    name_it = "name it: `--framework NAME`"
-    if fitting:
-        what = f"the files of `{place}` fit {len(fitting)} frameworks"
-        why = "; ".join(f"{name}: {sign}" for name, sign in fitting.items())
-        return fail("judge.framework", what, why, f"{name_it}, or judge the folder of one run")
-    looked = "; ".join(
-        f"{name}: " + ", ".join(f"`{text}`" for text, owner in owners.items() if owner == name)
-        for name in dict.fromkeys(owners.values())
+def _unclear(place: Path, fitting: Mapping[str, Sign]) -> JobspecError:
+    return fail(
+        "judge.framework",
+        f"the files of `{place}` fit {len(fitting)} frameworks",
+        "; ".join(f"{name}: {sign}" for name, sign in fitting.items()),
+        "name it: `--framework NAME`, or judge the folder of one run",
     )
+
+
+def not_known(place: str, level: str) -> JobspecError:
+    """The error where a level is asked for and the files show no framework that has levels."""
     return fail(
         "judge.framework",
         f"the files of `{place}` show none of the frameworks that jobspec knows",
-        f"no log, configuration or metric holds one of these: {looked}",
-        f"{name_it} with {one_of(frameworks.names())}; `command` judges any program by its metrics",
+        f"`--level {level}` is one of a framework",
+        f"name it: `--framework NAME` with {one_of(frameworks.names())}; without a level `command` judges it",
     )

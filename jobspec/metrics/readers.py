@@ -142,6 +142,7 @@ def _json_rows(data: Any, file_name: str, source: str) -> Iterator[Row]:
     history = data.get("log_history") if isinstance(data, Mapping) else data
     if isinstance(history, list):
         yield from trackers.read_history(history, source)
+        yield from trackers.read_state(data, source) if isinstance(data, Mapping) else ()
     elif isinstance(data, Mapping):
         is_summary = file_name == trackers.SUMMARY
         yield from trackers.read_summary(data, source) if is_summary else _dump_rows(data, source)

@@ -26,6 +26,7 @@ STATUS_LINE = re.compile(r"^status: *['\"]?(\w+)", re.MULTILINE)
 NOT_FINISHED = {"1": "RUNNING", "4": "FAILED", "5": "KILLED"}
 NOT_FINISHED |= {word: word for word in NOT_FINISHED.values()}
 STATE, SUMMARY = "trainer_state.json", "wandb-summary.json"
+LOGS_EVERY = "trainer_state/logging_steps"
 CHECKPOINT = re.compile(r"checkpoint-(\d{1,15})$")
 STEP_COLUMNS = (*STEP_KEYS, "steps", "epoch")  # the first of these that a header has
 SERIES_LINE = re.compile(rb"(\d{10,16}) (\S{1,40}) (-?\d{1,15})\r?$")
@@ -64,6 +65,14 @@ def read_history(data: Sequence[Any], source: str) -> Iterator[Row]:
     for record in data:
         if isinstance(record, Mapping):
             yield from record_rows(record, source)
+
+
+def read_state(data: Mapping[str, Any], source: str) -> Iterator[Row]:
+    """Where the Trainer stood when it wrote its state, and each how many steps it logs: of the last ones it
+    may have logged none."""
+    step, every = data.get("global_step"), data.get("logging_steps")
+    if type(step) is int and type(every) is int and 0 < step < 2**53 and 0 < every < 2**53:
+        yield Row(LOGS_EVERY, step, float(every), None, source)
 
 
 def read_summary(data: Mapping[str, Any], source: str) -> Iterator[Row]:

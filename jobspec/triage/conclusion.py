@@ -42,6 +42,7 @@ AFTER_END = (
 )
 NETWORK, WAITS = "network", "train.waits"
 NO_NUMBER = "provider.nan"
+MISSED = frozenset({"image.command", "image.command-sh"})
 FROM_THE_START = (
     "look first at what the training starts from: loss mask and rewards of the first batch (a group of one"
     " answer, no token that counts), weights that were not loaded, the precision (fp16), code of the loss;"
@@ -194,7 +195,7 @@ def _by_time(last: list[Part], before: list[Part], begun: float) -> tuple[list[P
 def _settled(parts: Sequence[Part]) -> list[Match]:
     """The matches of one attempt over all logs, with the silence before its end, if there was one."""
     matches = settle(
-        [match for part in parts for match in part.matches],
+        [_script_went_on(match, part) for part in parts for match in part.matches],
         {part.file: part.attempt.course for part in parts},
     )
     matches = with_nodes(matches, [part.attempt.speakers for part in parts])
@@ -232,6 +233,13 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
     if told.kind != STALL:
         return [told if match is end else match for match in matches]
     return _beside(told, matches, worked=any(work.last is not None for work in works.values()))
+
+
+def _script_went_on(match: Match, part: Part) -> Match:
+    """The match; as survived if a shell missed a command, and its log shows work after that."""
+    work = part.attempt.work.last
+    outlived = match.signature in MISSED and work is not None and work.line > match.line
+    return replace(match, survived=True) if outlived else match
 
 
 def _came_before(mark: Landmark, file: str, end: Match) -> bool:

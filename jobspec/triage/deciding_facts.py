@@ -30,6 +30,12 @@ _REGISTRY = re.compile(
 _IMAGE_HOST = re.compile(r"/v2/([\w-]+(?:\.[\w-]+)+(?::\d+)?)/")
 _TRIED = re.compile(r"Tried to allocate ([\d.]+ [KMG]iB)")
 _FREE = re.compile(r"of which ([\d.]+ [KMG]iB) is free")
+# What one process and the whole GPU hold, where the line tells of no other process.
+_HELD = re.compile(
+    r"capacity of ([\d.]+) GiB of which ([\d.]+) ([MG])iB is free\. Including non-PyTorch memory,"
+    r" this process has ([\d.]+) GiB"
+)
+_MUCH = 0.1  # of a GPU: held by others
 _ALLOWED = re.compile(r"([\d.]+ [KMG]iB) allowed;")  # the process's share, where one is set
 # A part of a weight that does not divide by a block of its quantization is one of a size chosen already.
 _DIVIDED = re.compile(r"(\d+)\)? (?:must be|is not) (?:evenly )?divisible by (?!weight quantization)")
@@ -62,8 +68,19 @@ def facts_of_line(match: Match) -> tuple[str, ...]:
     if match.kind == GPU and tried is not None:
         allowed = _ALLOWED.search(match.text)
         limit = f"; the process may take {allowed[1]} in all" if allowed else ""
-        return (f"asked for {tried[1]}" + (f", {free[1]} were free" if free else "") + limit,)
+        said = f"asked for {tried[1]}" + (f", {free[1]} were free" if free else "") + limit
+        return (f"{said}{_of_others(match.text)}",)
     return ()
+
+
+def _of_others(text: str) -> str:
+    """How much of the GPU is held by others than the process, where that is much."""
+    held = _HELD.search(text)
+    if held is None:
+        return ""
+    total, own = float(held[1]), float(held[4])
+    others = total - own - float(held[2]) / (1024 if held[3] == "M" else 1)
+    return f"; about {others:.1f} of {total:g} GiB are not this process's" if others > _MUCH * total else ""
 
 
 def recorded(match: Match, facts: Mapping[str, Any]) -> tuple[str, ...]:

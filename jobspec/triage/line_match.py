@@ -31,10 +31,23 @@ NOISE = re.compile(
     r"|^mkdir -p failed for path "  # matplotlib, which then takes another folder
     r"|^\{'(?!error|detail)\w+': \{'"  # a configuration that is shown
     r"|^\[(?:prompt|response|ground_truth)\]"  # verl shows some of what the model was asked and answered
+    r"|\[shutdown\] EngineCore: trigger received"  # so does every engine of vLLM that is no longer needed
     r"|Subprocesses exit with SIGTERM"  # what every `ray start --block` announces
     r"|\bmetric_exporter\.cc\b|\bExport metrics to agent failed"  # Ray goes on without its metrics
 )
+# A traceback that vLLM logs as a warning: it does without what could not be imported.
+WARNED = re.compile(
+    r"\bWARNING \d\d-\d\d [\d:]{8} \[[\w./]+:\d+\] +(?:[A-Za-z_][\w.]*)?(?:Error|Exception)\b(?=:|\s*$)"
+)
 _CHECK = re.compile(r"\s*(?:Value error|Assertion failed), ")  # in the words of pydantic
+
+
+# A request that was not answered: a web server's own line, and that of httpx.
+_NOT_ANSWERED = re.compile(
+    r'(?P<request>"[A-Z]{3,7} [^\s?"]+)\S* HTTP/[\d.]+" 5\d\d '
+    r'|HTTP Request: (?P<asked>[A-Z]{3,7} \S+ )"HTTP/[\d.]+ (?:429|5\d\d)'
+)
+_ANSWERED = re.compile(rb'" 200\b|"HTTP/[\d.]+ 200\b')
 
 
 class Hit(NamedTuple):
@@ -53,7 +66,7 @@ def match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signatu
         for signature in signatures:
             if not signature.shows(text):
                 continue
-            if signature.verdict != NOTE and NOISE.search(text):
+            if signature.verdict != NOTE and (NOISE.search(text) or WARNED.search(part)):
                 break
             if signature.below is not None:
                 below, raised = raised_below(lines, offset)
@@ -68,6 +81,15 @@ def match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signatu
             if _surrounded(signature, above, lines, offset):
                 return Hit(signature, text)
     return None
+
+
+def answered_later(lines: Sequence[bytes], offset: int) -> bool:
+    """Whether the server that did not answer the request of `lines[offset]` answers such a one below."""
+    refused = _NOT_ANSWERED.search(lines[offset][:MAX_LINE_CHARS].decode("utf-8", "replace"))
+    if refused is None:
+        return False
+    request = (refused["request"] or refused["asked"]).encode()
+    return any(request in line and _ANSWERED.search(line) for line in lines[offset + 1 :])
 
 
 def _known_by_traceback(lines: Sequence[bytes], offset: int, raised: str) -> bool:

@@ -13,7 +13,8 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from jobspec.triage.signatures import Signature, read_table
+from jobspec.triage.own_advice import ASKS, with_advice
+from jobspec.triage.signatures import Signature, filled, read_table
 from jobspec.triage.traceback import Traceback
 
 MAX_CHARS = 160  # of a program's words in a title
@@ -77,35 +78,50 @@ class Rule:
     verdict: str = ""
     name: re.Pattern[str] | None = None
     says: re.Pattern[str] | None = None
+    whole: re.Pattern[str] | None = None
     frames: re.Pattern[str] | None = None
     at: re.Pattern[str] | None = None
     code: re.Pattern[str] | None = None
 
-    def fits(self, raised: Raised, above: Traceback) -> bool:
-        return all(_tests(self, raised, above))
+    def fits(self, raised: Raised, above: Traceback, message: str) -> bool:
+        return all(_tests(self, raised, above, message))
+
+    def told(self, message: str) -> str:
+        """The fix with what the named groups of `whole` hold."""
+        found = self.whole.search(message) if self.whole is not None else None
+        return filled(self.fix, found.groupdict("") if found is not None else {})
 
 
-def told(signature: Signature, text: str, above: Traceback) -> Told:
-    """What the line says, in its own words where the signature asks for these."""
+def told(signature: Signature, text: str, above: Traceback, message: str = "") -> Told:
+    """What the line says, in its own words where the signature asks for these; `message` is the text with the
+    lines below that go on with it."""
+    message = message or text
     fix = signature.fix.fitting("\n".join((text, *above.frames, above.code)))
+    if fix.startswith(ASKS):
+        fix = with_advice(fix, text, message, "")
     own = Told(signature.kind, signature.verdict, signature.boundary, signature.title, fix)
     raised = exception_in(text, above) if signature.own_words else None
     if raised is None:
         return own
     if signature.kind in (UNKNOWN, ROLLOUT):
-        rule, wrapper = _rule_for(raised, above), _COMPILER.search(text)
+        rule, wrapper = _rule_for(raised, above, message), _COMPILER.search(text)
         if rule is None and wrapper is not None:
-            rule = _rule_for(Raised(wrapper[1]), above)
+            rule = _rule_for(Raised(wrapper[1]), above, message)
+        advised = rule.told(message) if rule is not None else ""
+        if (rule is None and signature.kind == UNKNOWN) or advised.startswith(ASKS):
+            advised = with_advice(advised or fix, text, message, "{place}")
         if rule is not None and signature.kind == ROLLOUT:
             # Whose code it is says more than the words; what to do about them does not depend on it.
             own = (
-                own._replace(fix=f"{rule.fix}; an engine or server may say more in its own lines above")
+                own._replace(fix=f"{advised}; an engine or server may say more in its own lines above")
                 if rule.kind == UNKNOWN
                 else own
             )
         elif rule is not None:
             verdict, boundary = (rule.verdict, "") if rule.verdict else (own.verdict, own.boundary)
-            own = Told(rule.kind, verdict, boundary, rule.what, rule.fix)
+            own = Told(rule.kind, verdict, boundary, rule.what, advised)
+        elif advised:
+            own = own._replace(fix=advised)
     return own._replace(title=f"{own.title}: {_cut(raised.words)}{_where(above)}")
 
 
@@ -166,9 +182,10 @@ def with_statement(text: str, above: Traceback) -> str:
     return f"{text.rstrip().removesuffix(':')} (`{above.code}`)" if is_silent(text, above) else text
 
 
-def _tests(rule: Rule, raised: Raised, above: Traceback) -> Iterator[bool]:
+def _tests(rule: Rule, raised: Raised, above: Traceback, message: str) -> Iterator[bool]:
     yield rule.name is None or rule.name.search(raised.name) is not None
     yield rule.says is None or rule.says.search(raised.message) is not None
+    yield rule.whole is None or rule.whole.search(message) is not None
     yield rule.frames is None or any(rule.frames.search(frame) for frame in above.frames)
     yield rule.at is None or rule.at.search(above.own) is not None
     yield rule.code is None or rule.code.search(above.code) is not None
@@ -184,8 +201,8 @@ def _where(above: Traceback) -> str:
     return f", {word} {PurePosixPath(file).name} {function}" if file else ""
 
 
-def _rule_for(raised: Raised, above: Traceback) -> Rule | None:
-    return next((rule for rule in _rules() if rule.fits(raised, above)), None)
+def _rule_for(raised: Raised, above: Traceback, message: str) -> Rule | None:
+    return next((rule for rule in _rules() if rule.fits(raised, above, message)), None)
 
 
 @lru_cache(maxsize=1)
@@ -195,6 +212,6 @@ def _rules() -> tuple[Rule, ...]:
 
 def _rule(item: dict[str, Any]) -> Rule:
     patterns: dict[str, Any] = {
-        key: re.compile(item[key]) for key in ("name", "says", "frames", "at", "code") if key in item
+        key: re.compile(item[key]) for key in ("name", "says", "whole", "frames", "at", "code") if key in item
     }
     return Rule(**{**item, **patterns})

@@ -53,11 +53,13 @@ ASKED_FOR_ANSWERS = re.compile(
     r"(?i)reward|scor(?:e|ing)|verif|judge|grader|sandbox|/generate|/completions|/rm\b"
 )
 EXCEPTION, STEP_ENDED = "effect.exception", "effect.step-ended"
+CODE_RAISED, TOLD_END = frozenset({EXCEPTION, "effect.rollout"}), frozenset({*DRIVERS, STEP_ENDED})
 # What is not there may be what an earlier program of the script was to make.
 ABSENT = frozenset({"disk.file-missing", "hub.repository", "data.missing", "train.checkpoint-missing"})
 NAMED = "effect.exception-named"  # often one of a chain, or caught: last of its level
 CRASHED = "host.sigsegv"  # before a step the set-up's or the node's, not the training's
 BY_SIGNAL = re.compile(r"\b1[34]\d\b|-\d+\b|[Tt]erminated|[Kk]illed|[Aa]bort|[Ss]ignal")
+FLUSHED, SAME_WORDS = 2, 40  # lines; characters
 SHUTDOWN_S = 600.0  # after the end of a run, in which other processes complain that it is gone
 ENDED_WITH_IT = frozenset({"ray", "network", "rollout"})  # kinds of complaints of processes that outlive it
 # What processes say of each other while a run ends; a retry that succeeds says the same.
@@ -271,9 +273,29 @@ def _survived(match: Match, courses: Mapping[str, Course], found: Iterable[Match
         for mark in (course.last_step, course.closed)
     )
     parting = match.signature in PARTING and any(course.finished for course in courses.values())
-    weak = went_on or parting or _before_good_end(match, courses) or _in_shutdown(match, courses, found)
+    weak = (
+        went_on
+        or parting
+        or _as_before(match, courses, found)
+        or _before_good_end(match, courses)
+        or _in_shutdown(match, courses, found)
+    )
     trained_on = any(_after(course.last_step, match, file) for file, course in courses.items())
     return replace(match, survived=True, generic=True, trained_on=trained_on) if weak else match
+
+
+def _as_before(match: Match, courses: Mapping[str, Course], found: Iterable[Match]) -> bool:
+    """Whether its code had raised the same before, training went on, and nothing ended by it."""
+    if match.signature not in CODE_RAISED or match.main:
+        return False
+    own = [other for other in found if other.file == match.file]
+    if any(other.signature in TOLD_END and other.line > match.line for other in own):
+        return False
+    step = courses.get(match.file, Course()).last_step
+    # Ray prints the frames of the same exception once for many workers.
+    same = [other for other in own if other.text[:SAME_WORDS] == match.text[:SAME_WORDS]]
+    same = [other for other in same if other.place == match.place or not (other.place and match.place)]
+    return any(other.line < match.line and _after(step, other, other.file) for other in same)
 
 
 def _before_good_end(match: Match, courses: Mapping[str, Course]) -> bool:
@@ -293,10 +315,12 @@ def _in_shutdown(match: Match, courses: Mapping[str, Course], found: Iterable[Ma
     well = match.generic and courses.get(match.file, Course()).ended_well
     if not well and not any(_ended(course, match, file) for file, course in courses.items()):
         return False
+    if match.main and not match.wrapper:
+        return False  # the program ended by it, after the training
     if match.signature != EXCEPTION:
         return True
     later = (other for other in found if other.file != match.file or other.line > match.line)
-    return not match.main and (well or not any(_failed(other) for other in later))
+    return well or not any(_failed(other) for other in later)
 
 
 def _ended(course: Course, match: Match, file: str) -> bool:
@@ -361,7 +385,8 @@ def _after(mark: Landmark | None, match: Match, file: str) -> bool:
     if mark is None:
         return False
     if file == match.file:
-        return mark.line > match.line
+        # What the main program had printed before may be written out when it ends, below its traceback.
+        return mark.line > match.line + (FLUSHED if match.main else 0)
     latest = match.until or match.time
     return mark.time is not None and latest is not None and mark.time > latest + SAME_MOMENT_S
 

@@ -27,15 +27,16 @@ from jobspec.triage.conclusion import Part, conclude
 from jobspec.triage.gunzip import Budget, left_out
 from jobspec.triage.hint_index import HintIndex, whole_index
 from jobspec.triage.landmarks import Kind, Landmark, present
-from jobspec.triage.line_match import MAX_LINE_CHARS, Hit, match_line
+from jobspec.triage.line_match import MAX_LINE_CHARS, Hit, answered_later, match_line
 from jobspec.triage.match import Match
 from jobspec.triage.nodes import MOST_LINES, speaker
+from jobspec.triage.own_advice import LINES_BELOW, whole
 from jobspec.triage.ranking import Course, first_cause, rank
 from jobspec.triage.shell_trace import outlived_by
 from jobspec.triage.signatures import NOTE, Signature, masked
 from jobspec.triage.sources import LogSource, end_by_date, latest_end, unpacked
 from jobspec.triage.times import LineTimes
-from jobspec.triage.traceback import goes_on, lines_below, traceback_above
+from jobspec.triage.traceback import goes_on, lines_below, same_voice_below, traceback_above
 
 __all__ = ["LogSource", "first_cause", "rank", "scan_files", "scan_lines", "scan_stream"]
 
@@ -285,7 +286,8 @@ class _Log:
         above = traceback_above(view.lines, offset)
         words = own_words.with_message(hit.text, lines_below(view.lines, offset))
         place = own_words.place(words, above)
-        told = own_words.told(signature, words, above)
+        message = whole(hit.text, same_voice_below(view.lines, offset, LINES_BELOW))
+        told = own_words.told(signature, words, above, message)
         at_work = own_words.frame_at_work(above) if told.boundary == "construction" else ""
         around = view.lines[max(0, offset - CONTEXT_BEFORE) : offset + CONTEXT_AFTER + 1]
         later = outlived_by(view.lines, offset) if signature.generic else ""
@@ -307,7 +309,7 @@ class _Log:
             source=signature.source,
             generic=signature.generic,
             wrapper=signature.wrapper,
-            survived=bool(later),
+            survived=bool(later) or answered_later(view.lines, offset),
             place=masked(place),
             main=above.in_main,
             caught=above.logged and goes_on(view.lines, offset),

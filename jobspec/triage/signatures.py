@@ -49,7 +49,7 @@ class Fix:
         Words that name no path do not count inside of one."""
         told = _PATH.sub("/", said)
         return next(
-            _filled(step, found.groupdict(""))
+            filled(step, found.groupdict(""))
             for words, step in self.steps
             if (found := words.search(said if _OF_PATHS.search(words.pattern) else told))
         )
@@ -145,7 +145,8 @@ def _signature(item: dict[str, Any]) -> Signature:
     return Signature(**{**item, **compiled, **lists, "generic": generic, "fix": _fix(item["fix"])})
 
 
-def _filled(step: str, groups: dict[str, str]) -> str:
+def filled(step: str, groups: dict[str, str]) -> str:
+    """The step with what each group holds in place of `{group}`."""
     for name, text in groups.items():
         step = step.replace(f"{{{name}}}", text)
     return step

@@ -109,6 +109,21 @@ def lines_below(lines: Sequence[bytes], offset: int, count: int = 3) -> list[str
     return [bare(line) for line in after if _owner(line) == owner][:count]
 
 
+def same_voice_below(lines: Sequence[bytes], offset: int, count: int) -> list[str]:
+    """The lines right below `lines[offset]` that its process printed under the same head of a launcher or
+    logger: a message of several lines has it in all of them."""
+    owner, head = _owner(_text(lines[offset])), _head(lines[offset])
+    below = list[str]()
+    for line in lines[offset + 1 : offset + 1 + LINES_ON]:
+        raw = _text(line)
+        if _owner(raw) != owner:
+            continue
+        if _head(line) != head or len(below) == count:
+            break
+        below.append(bare(raw))
+    return below
+
+
 def raised_below(lines: Sequence[bytes], offset: int) -> tuple[int, str]:
     """How many lines below `lines[offset]` its traceback ends, and with what; "" if nowhere."""
     owner = _owner(_text(lines[offset]))
@@ -136,6 +151,12 @@ def _headed(lines: Sequence[bytes], at: int, owner: str) -> bool:
 
 def _text(line: bytes) -> str:
     return strip_ansi(line[:2000].decode("utf-8", "replace").rsplit("\r", 1)[-1])
+
+
+def _head(line: bytes) -> str:
+    """What stands before the program's own words, without numbers."""
+    raw = _text(line)
+    return re.sub(r"\d+", "", raw[: max(0, raw.find(bare(raw).strip()))]).strip()
 
 
 def _owner(line: str) -> str:

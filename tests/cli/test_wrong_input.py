@@ -41,7 +41,7 @@ USAGE = [
     ["framework"],
     ["framework", "show", "nosuch"],
     ["report", "--format", "nosuch"],
-    ["judge", "."],
+    ["judge", ".", "--level", "sft"],
     ["judge", ".", "--framework", "nosuch"],
     ["judge", "nosuch", "--framework", "command"],
     ["judge", ".", "--framework", "command", "--level", "nosuch"],

@@ -61,8 +61,7 @@ def test_files_name_their_framework(run: FoundRun, tmp_path: Path) -> None:
     if run.frameworks:
         assert (which_framework(tmp_path)[0].name,) == run.frameworks
     else:
-        with pytest.raises(JobspecError, match="show none of the frameworks that jobspec knows"):
-            which_framework(tmp_path)
+        assert unknown(tmp_path)
 
 
 def test_two_frameworks_are_both_named(tmp_path: Path) -> None:
@@ -103,8 +102,13 @@ def test_part_of_a_longer_word_is_no_sign(tmp_path: Path) -> None:
     (tmp_path / "x.log").write_text(
         "max_completion_length: 512, /src/my-trl/trainer/x.py, ctrl/trainer/y.py\n"
     )
-    with pytest.raises(JobspecError):
-        which_framework(tmp_path)
+    assert unknown(tmp_path)
+
+
+def unknown(folder: Path) -> bool:
+    """Whether the folder's files show no framework: then `command` judges them."""
+    framework, sign = which_framework(folder)
+    return framework.name == "command" and sign is None
 
 
 def test_report_says_that_the_framework_is_inferred(

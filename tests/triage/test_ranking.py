@@ -91,7 +91,11 @@ OTHER, OWN = "Process 81 has 70.25 GiB memory in use. ", "this process has 9.00 
 @pytest.mark.parametrize(
     ("processes", "reserved", "begins"),
     [
-        (OTHER, "1.94", "mostly this process alone"),  # in a container torch does not know its own number
+        (
+            OTHER,
+            "1.94",
+            "where this process holds nearly all",
+        ),  # in a container torch does not know its own number
         (OTHER + "Process 82 has 4.50 GiB memory in use. ", "1.94", "other processes hold"),
         (OTHER + OWN, "1.94", "other processes hold"),
         (OWN + OTHER, "1.94", "other processes hold"),

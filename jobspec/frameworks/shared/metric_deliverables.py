@@ -13,6 +13,7 @@ from jobspec.frameworks.shared.answer import unseen
 from jobspec.metrics.finite import all_finite, first_not_finite
 from jobspec.metrics.learning_signal import MIN_POINTS, Direction, Signal, assess
 from jobspec.metrics.several_runs import MAX_SOURCES, differ
+from jobspec.metrics.trackers import LOGS_EVERY
 from jobspec.metrics.training_health import Trouble, held_out_rise, troubles
 from jobspec.triage.signatures import NOTE
 from jobspec.verdict import Deliverable, EvidenceItem, Status
@@ -155,8 +156,10 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
     first = 1 + int(min(resumed, default=0))
     logged = sorted({row.step or 0 for row in rows})
     first = min(first, max(0, logged[0]))
-    every = _distance(logged) if evidence.foreign else 1
+    every = _distance(logged, _stated_distance(evidence, rows)) if evidence.foreign else 1
     gaps = _gaps(logged, first, planned, every)
+    if evidence.foreign and not gaps and logged[-1] < planned and _broke_off(evidence):
+        gaps = [range(logged[-1] + 1, planned + 1)]
     ends = (row_item(rows[0]), row_item(rows[-1]))
     due = planned - first + 1
     announced = not evidence.foreign or _announced(evidence)
@@ -178,7 +181,7 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
     if bad is not None:
         reason = f"{done}, but `{bad.metric}` of step {bad.step} is {bad.value}, not a finite number"
         return Deliverable(TRAINING, Status.FAIL, (row_item(bad),), reason)
-    done += f", logged every {every} steps" if every > 1 else ""
+    done += f", logged every {every} steps" if every > 1 and len(logged) > 1 else ""
     if not announced and failure_shown(evidence):
         unknown = "and jobspec finds no number of planned steps: give `--steps`"
         reason = f"{done}, then the log shows a failure, {unknown}"
@@ -211,10 +214,26 @@ def failure_shown(evidence: Evidence) -> bool:
     return any(match.verdict != NOTE and not match.survived for match in matches)
 
 
-def _distance(steps: Sequence[int]) -> int:
-    """The commonest distance between logged steps: a trainer may log each tenth alone."""
+def _broke_off(evidence: Evidence) -> bool:
+    """Whether a failure is shown, and no word of the trainer that it was at its end."""
+    return failure_shown(evidence) and not evidence.metrics.series(TRAINER_END)
+
+
+def _stated_distance(evidence: Evidence, rows: Sequence[Row]) -> int:
+    """How far a single record reaches back: what the trainer's state says, or as far as the bar that gives it
+    its step had moved in the same log."""
+    stated = evidence.metrics.series(LOGS_EVERY)
+    if stated:
+        return int(stated[-1].value)
+    counted = len(rows) == 1 and rows[0].source in evidence.metrics.inferred
+    return max(1, rows[0].step or 1) if counted else 1
+
+
+def _distance(steps: Sequence[int], alone: int = 1) -> int:
+    """The commonest distance between logged steps: a trainer may log each tenth alone. `alone` is that of
+    a single one."""
     gaps = Counter(later - earlier for earlier, later in pairwise(steps))
-    return max(gaps, key=gaps.__getitem__, default=1)
+    return max(gaps, key=gaps.__getitem__, default=alone)
 
 
 def _gaps(logged: Sequence[int], first: int, planned: int, every: int) -> list[range]:

@@ -1,0 +1,45 @@
+"""Steps that no record of their own shows: a trainer logs each tenth alone, or broke off between two."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.judging.test_runs_as_people_have_them import BLOCKED, CLOSING, PASS, judged, trainer, write
+
+ENDED = (
+    "W0608 08:11:06.999000 12152 torch/distributed/elastic/agent/server/api.py:704] "
+    "Received 1 death signal, shutting down workers"
+)
+
+
+def state(place: Path, last: int, every: int, steps: int) -> None:
+    record = {"step": every, "loss": 0.1, "grad_norm": 0.5, "reward": 0.4, "reward_std": 0.2}
+    data = {"global_step": last, "logging_steps": every, "max_steps": steps, "log_history": [record]}
+    write(place / "trainer_state.json", [json.dumps(data)])
+
+
+def test_one_record_of_a_state_stands_for_the_steps_before_it(tmp_path: Path) -> None:
+    state(tmp_path, 12, 10, 12)
+    verdict = judged(tmp_path, "trl")
+    assert verdict.result is PASS
+    assert any("12 of 12 planned train steps ran;" in item.reason for item in verdict.deliverables)
+
+
+def test_state_tells_how_far_a_run_came_after_its_last_record(tmp_path: Path) -> None:
+    state(tmp_path, 9, 5, 9)
+    assert "is the last that was read" not in judged(tmp_path).reason
+    state(tmp_path, 7, 5, 9)
+    assert "step 7 of 9 is the last that was read" in judged(tmp_path).reason
+
+
+def test_steps_after_the_last_record_of_a_run_that_broke_off_did_not_all_run(tmp_path: Path) -> None:
+    lines = [line for line in trainer(36, 36) if not line.startswith("{") or "{'loss" in line]
+    dicts = [at for at, line in enumerate(lines) if line.startswith("{")]
+    kept = [line for at, line in enumerate(lines) if at not in dicts or dicts.index(at) % 10 == 9]
+    write(tmp_path / "train.log", [*kept, ENDED, CLOSING])
+    verdict = judged(tmp_path, "trl")
+    said = " ".join(item.reason for item in verdict.deliverables)
+    assert verdict.result is BLOCKED
+    assert "36 of 36" not in said
+    assert "30 of 36 planned train steps" in said
