@@ -12,7 +12,8 @@ ASKS = "do what the line says"  # how a fix begins that leaves all to the messag
 _OTHER_VOICE = re.compile(
     r"\[|\d+[-/:.]|[EWIF]\d{4} |Traceback\b|During handling|The above exception|srun|slurm|wandb:|\+"
     r"|[=*─-]{3}|(?:[A-Za-z_][\w.]*\.)?_?[A-Z]\w*(?:Error|Exception|Warning)\b|File \"|\{'|.*\d%\|"
-    r"|(?:INFO|ERROR|FATAL|WARNING|DEBUG)\b|\S+: line \d+:|Exception ignored|Killed|(?:make|ninja|torchrun|ray)\b"
+    r"|(?:INFO|ERROR|FATAL|WARNING|DEBUG)\b|\S+: line \d+:"
+    r"|Exception ignored|Killed|(?:make|ninja|torchrun|ray)\b"
 )
 _SENTENCES = re.compile(r"(?<=[.!?;:])\s+(?=[A-Z`(-]|please\b)|\s+(?=- )")
 _DO = (
