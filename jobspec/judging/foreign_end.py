@@ -112,9 +112,10 @@ def missing_steps(evidence: Evidence, steps: int) -> Deliverable | None:
 
 
 def with_last_step(run: Deliverable, evidence: Evidence, steps: int) -> Deliverable:
-    """The end of a run that stopped early, with how far it had come."""
+    """The end of a run that stopped early, with how far it had come where its metrics name their steps."""
     planned, last = _steps(evidence, steps)
-    if run.status not in (Status.BLOCKED, Status.FAIL) or not 0 < last < planned:
+    ended = run.status in (Status.BLOCKED, Status.FAIL)
+    if not ended or evidence.metrics.inferred or not 0 < last < planned:
         return run
     return replace(run, reason=f"{run.reason}; step {last} of {planned} is the last that was read")
 

@@ -37,7 +37,7 @@ class Sign:
 
 
 def which_framework(place: Path) -> tuple[Framework, Sign | None]:
-    """The one framework whose signs the files at `place` hold, and its first sign; without one `command`, which
+    """The one framework whose signs the files at `place` hold, and its first sign; else `command`, which
     judges any program.
 
     Raises: JobspecError when more than one fits.

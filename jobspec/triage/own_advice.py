@@ -12,7 +12,8 @@ ASKS = "do what the line says"  # how a fix begins that leaves all to the messag
 _OTHER_VOICE = re.compile(
     r"\[|\d+[-/:.]|[EWIF]\d{4} |Traceback\b|During handling|The above exception|srun|slurm|wandb:|\+"
     r"|[=*─-]{3}|(?:[A-Za-z_][\w.]*\.)?_?[A-Z]\w*(?:Error|Exception|Warning)\b|File \"|\{'|.*\d%\|"
-    r"|(?:INFO|ERROR|WARNING|DEBUG)\b|\S+: line \d+:|Exception ignored|Killed|(?:make|ninja|torchrun|ray)\b"
+    r"|(?:INFO|ERROR|FATAL|WARNING|DEBUG)\b|\S+: line \d+:"
+    r"|Exception ignored|Killed|(?:make|ninja|torchrun|ray)\b"
 )
 _SENTENCES = re.compile(r"(?<=[.!?;:])\s+(?=[A-Z`(-]|please\b)|\s+(?=- )")
 _DO = (
@@ -34,7 +35,7 @@ _ADVISES = re.compile(
 # Sentences that send to somebody or to a page, hide the error, or help to look for one of the program's own.
 _NO_HELP = re.compile(
     r"\b(?:report|(?:an?|this|your|github) issue|issues/|file a bug|contact|traceback|documentation|docs"
-    r"|refer to|installation page|bug in|try again)\b|^See |for debugging|reduction dim|please wait"
+    r"|refer to|installation page|bug in|try again)\b|^See |^Did you mean: '|for debugging|reduction dim|please wait"
     r"|\b(?:disable|suppress|silence|ignore) th(?:is|e) (?:error|warning|check)"
     r"|CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|set HYDRA_FULL_ERROR",
     re.IGNORECASE,

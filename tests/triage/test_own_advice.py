@@ -72,3 +72,12 @@ def test_values_that_fit_are_advice() -> None:
 def test_a_message_ends_where_the_next_exception_begins() -> None:
     below = ["more of it", "", "ValueError: another", "and its own"]
     assert whole("KeyError: 'x'", below) == "KeyError: 'x' more of it"
+
+
+def test_two_settings_that_the_message_found_are_named() -> None:
+    cause = cause_of(
+        "ValueError: --load_best_model_at_end requires the save and eval strategy to match, but found",
+        "- Evaluation strategy: IntervalStrategy.NO",
+        "- Save strategy: SaveStrategy.STEPS",
+    )
+    assert "evaluation is `NO`, saving `STEPS`" in cause.fix

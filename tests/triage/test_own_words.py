@@ -285,6 +285,15 @@ def cause_of(lines: list[str]) -> Match:
             '"Either set `args.eval_strategy` to `no`',
         ),
         (
+            "/x/site-packages/transformers/hf_argparser.py",
+            "_add_dataclass_arguments",
+            "type_hints = get_type_hints(dtype)",
+            "NameError: name 'ParallelismConfig' is not defined. Did you mean: 'parallelism_config'?",
+            "image",
+            "Blocked",
+            "too old",
+        ),
+        (
             "/x/retool.py",
             "reward_func",
             "text = sample.prompt + sample.response",
