@@ -14,11 +14,13 @@ from jobspec.finding import JobspecError, fail
 from jobspec.frameworks.base import Framework
 from jobspec.log_search import Hints, find_lines
 from jobspec.log_text import clean
-from jobspec.metrics import read_file, read_metrics
+from jobspec.metrics import Table, read_file, read_metrics
 from jobspec.runtime.base.metric_files import files_below
 from jobspec.words import one_of
 
 # What trackers keep of the command and its configuration, beside the logs.
+ANY_PROGRAM = "command"
+UNKNOWN = "no known framework was recognized: exit code, steps and metrics are judged, as of any program"
 CONFIGURATIONS = frozenset({"config.yaml", "wandb-metadata.json", "overrides.yaml"})
 
 
@@ -35,22 +37,53 @@ class Sign:
         return f"`{self.text}` in {place}"
 
 
+def framework_of(place: Path, level: str = "") -> tuple[Framework, str]:
+    """The framework of the files at `place`, and a limitation that says how it was found.
+
+    Where none fits it is `command`, which looks at exit code, steps and metrics alone, unless another `level`
+    is asked for. Raises: JobspecError, as `which_framework` does.
+    """
+    any_program = frameworks.get(ANY_PROGRAM)
+    levels = {word for one in any_program.levels for word in (one.name, str(one.number))}
+    if level in {"", *levels} and not _fitting(place)[0] and _holds_evidence(place):
+        return any_program, UNKNOWN
+    framework, sign = which_framework(place)
+    return framework, f"that `{framework.name}` ran is inferred from {sign}"
+
+
+def _holds_evidence(place: Path) -> bool:
+    """Whether there is a log or a metric; a folder without either is mostly another one than was meant."""
+    with tempfile.TemporaryDirectory(prefix="jobspec-judge-") as unpacked:
+        if find_logs(place.absolute(), Path(unpacked))[0]:
+            return True
+    return bool(len(_metrics(place)))
+
+
+def _metrics(place: Path) -> Table:
+    return read_metrics(place, relative_to=place) if place.is_dir() else read_file(place, place.name)
+
+
 def which_framework(place: Path) -> tuple[Framework, Sign]:
     """The one framework whose signs the files at `place` hold, and its first sign.
 
     Raises: JobspecError when none or more than one fits.
     """
+    fitting, owners = _fitting(place)
+    if len(fitting) != 1:
+        raise _unclear(place, fitting, owners)
+    ((name, sign),) = fitting.items()
+    return frameworks.get(name), sign
+
+
+def _fitting(place: Path) -> tuple[dict[str, Sign], dict[str, str]]:
+    """The frameworks that fit, with their first sign, and the owner of each sign there is."""
     known = {name: frameworks.get(name) for name in frameworks.names()}
     owners = {text: name for name, adapter in known.items() for text in getattr(adapter, "signs", ())}
     found: dict[str, Sign] = {}
     for sign in _signs(place, owners):
         found.setdefault(owners[sign.text], sign)
     driven = {name for owner in found for name in getattr(known[owner], "drives", ())}
-    fitting = {name: sign for name, sign in found.items() if name not in driven}
-    if len(fitting) != 1:
-        raise _unclear(place, fitting, owners)
-    ((name, sign),) = fitting.items()
-    return known[name], sign
+    return {name: sign for name, sign in found.items() if name not in driven}, owners
 
 
 def _signs(place: Path, owners: Mapping[str, str]) -> Iterator[Sign]:
@@ -71,8 +104,7 @@ def _signs(place: Path, owners: Mapping[str, str]) -> Iterator[Sign]:
                     any_sign = True
                     yield Sign(text, name, hit.number)
     if not any_sign:
-        table = read_metrics(place, relative_to=place) if place.is_dir() else read_file(place, place.name)
-        for metric, rows in table.by_metric.items():
+        for metric, rows in _metrics(place).by_metric.items():
             if metric in owners:
                 yield Sign(metric, rows[0].source, rows[0].line)
 

@@ -59,8 +59,7 @@ def run(args: argparse.Namespace) -> int:
         framework = frameworks.get(args.framework)
     else:
         foreign_run.check_place(Path(args.path))
-        framework, sign = which_framework.which_framework(Path(args.path))
-        inferred = str(sign)
+        framework, inferred = which_framework.framework_of(Path(args.path), args.level or "")
     level = args.level or framework.levels[0].name
     expectation = foreign_run.expected(
         framework, level, args.variant, args.steps, args.require, args.learning or "", args.expect_import
