@@ -98,6 +98,9 @@ class Cause:
     context: tuple[str, ...] = ()
 
 
+FIGURE_SHARE = 10  # the first and last value of a figure are means over 1/10 of the steps
+
+
 @dataclass(frozen=True)
 class Figure:
     """A number worth a place in the summary: first and last value of a metric."""

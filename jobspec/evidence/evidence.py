@@ -17,6 +17,7 @@ from jobspec.finding import Finding
 from jobspec.metrics import Table, continue_tables
 from jobspec.plan import Plan, RepoPlan
 from jobspec.triage import Match
+from jobspec.verdict import EvidenceItem
 
 GOOD = frozenset({"ok", "cached"})  # outcomes of a phase that ended well
 Seconds = Annotated[float, Meta(ge=-1e18, le=1e18)]  # JSON has NaN and Infinity in Python: they are no times
@@ -257,12 +258,16 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class SchedulerState:
-    """The scheduler's last word about the job, as the launcher recorded it in `scheduler.json`."""
+    """The scheduler's last word about the job, as the launcher recorded it in `scheduler.json`.
+
+    Of a run of others it stands in a line of a file (`jobspec.evidence.slurm_record`).
+    """
 
     state: str = ""
     reason: str = ""
     exit_code: str = ""
     restarts: int = 0
+    place: EvidenceItem = field(default_factory=lambda: EvidenceItem("scheduler.json"))
 
 
 @dataclass(frozen=True)

@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from jobspec.log_search import Hints, find_lines
 from jobspec.log_text import clean
 from jobspec.verdict import EvidenceItem
+from jobspec.words import some
 
 MAX_SHOWN = 300
+MAX_MODELS = 4
 MAX_HITS = 10_000  # tasks that ended badly
 # The last line of NeMo-RL's ray.sub at 7ea279ab; Slurm's srun 22.05 to 24.11; jobspec's own agent.
 ENDED = re.compile(r"\[NRL_PHASE\](?:\[([^\]]*)\])?.* exiting \(exit_code=(\d+)\)")
 SRUN = re.compile(r"^srun: error: .*: Exited with exit code (\d+)")
 # What scripts of people say at their end; a trace of the shell (`+ echo ...`) is not what it says.
 STATED = re.compile(
-    r"(?i)^(?!\s*\+).*\b(?:exit(?:ed)?(?: with)?(?: exit)?[ _]?(?:code|status)|rc)\b[ =:]{1,3}(\d{1,3})\W*$"
+    r"(?i)^(?!\s*\+).*\b(?:exit(?:s|ed)?(?: with)?(?: (?:exit|return))?[ _]?(?:code|status)|return ?code|rc)"
+    r"\b[ =:]{1,3}(\d{1,3})\W*$"
 )
+# A file of its own that holds nothing but the code.
+CODE_FILE = re.compile(
+    r"(?i)(?:^|/)(?:(?:job|run|train\w*)[._-])?(?:(?:exit|return)[._-]?(?:code|status)|rc)(?:\.\w+)?$"
+)
+CODE_ALONE = re.compile(r"\s*(?:\w+\s*[:=]\s*)?(\d{1,3})\s*")
+MAX_CODE_FILE = 64  # bytes
+ENDED_WELL = "exits successfully"
+# DeepSpeed's launcher, of each of its processes. Source: deepspeed `launcher/launch.py`.
+WELL = re.compile(rf"\[launch\.py:\d+:main\] (?:dist_world_size=(\d{{1,6}})|Process (\d+) {ENDED_WELL})")
 SETTING = re.compile(
     r"(?<![\w.])(?:\w+\.)*(num_nodes|nnodes|n_gpus_per_node|gpus_per_node|expert_model_parallel_size|"
     r"pipeline_model_parallel_size|context_parallel_size|expert_tensor_parallel_size)['\"]?\s*[:=]\s*(\d+)\b"
@@ -46,7 +59,9 @@ NAMES = {
 }
 WORDS = (
     "exit_code=", "Exited with exit code", "xit code", "xit status", "xit_code", "rc=", "rc: ", "num_nodes",
-    "nnodes", "gpus_per_node", "parallel_size", "model_name", "model.path=", "MODEL_ID=", "MODEL_PATH=", "+ ",
+    "eturn code", "eturncode",
+    "dist_world_size=", ENDED_WELL, "nnodes", "gpus_per_node", "parallel_size", "model_name",
+    "model.path=", "MODEL_ID=", "MODEL_PATH=", "+ ",
 )  # fmt: skip
 
 
@@ -56,16 +71,28 @@ class Facts:
 
     `ended` holds the end time and exit code of each job, `tasks` the exit code of each task that ended badly,
     `stated` the last exit code that a script states in each log.
-    `sizes` holds the largest value of each size: a part of a job may use fewer. `model` and `command` are the
-    first ones that a log names.
+    `sizes` holds the largest value of each size: a part of a job may use fewer. `models` are all that logs
+    name, `command` is the first.
     """
 
     ended: list[tuple[str, int, EvidenceItem]] = field(default_factory=list)
     tasks: list[tuple[int, EvidenceItem]] = field(default_factory=list)
     stated: dict[str, tuple[int, EvidenceItem]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
-    model: str = ""
+    models: dict[str, None] = field(default_factory=dict)
     command: str = ""
+
+    @property
+    def model(self) -> str:
+        """The model that the logs name; of several, which a reward model or a teacher may be, all."""
+        names = [f"`{name}`" for name in self.models]
+        return (
+            next(iter(self.models))
+            if len(names) == 1
+            else f"one of {some(names, MAX_MODELS)}"
+            if names
+            else ""
+        )
 
 
 def scan_facts(logs: Iterable[tuple[Path, str]]) -> Facts:
@@ -73,10 +100,29 @@ def scan_facts(logs: Iterable[tuple[Path, str]]) -> Facts:
     facts = Facts()
     hints = Hints(WORDS)
     for path, name in logs:
+        if CODE_FILE.search(name) and (code := _code_alone(path)) is not None:
+            facts.ended.append(("", code, EvidenceItem(name, 1, str(code))))
+        well: set[int] = set()
+        size = 0
         for hit in find_lines(path, hints):
             line = clean(hit.text)
-            _note(facts, line, EvidenceItem(name, hit.number, line[:MAX_SHOWN].strip()))
+            item = EvidenceItem(name, hit.number, line[:MAX_SHOWN].strip())
+            _note(facts, line, item)
+            if found := WELL.search(line):
+                size, well = (int(found[1]), set()) if found[1] else (size, {*well, int(found[2])})
+                if len(well) == size:
+                    facts.stated[name] = 0, item
+                elif not well and ENDED_WELL in facts.stated.get(name, (0, item))[1].text:
+                    del facts.stated[name]  # another launch
     return facts
+
+
+def _code_alone(path: Path) -> int | None:
+    with suppress(OSError):
+        if path.stat().st_size <= MAX_CODE_FILE:
+            found = CODE_ALONE.fullmatch(path.read_text("utf-8", "replace"))
+            return int(found[1]) if found is not None else None
+    return None
 
 
 def _note(facts: Facts, line: str, item: EvidenceItem) -> None:
@@ -86,8 +132,8 @@ def _note(facts: Facts, line: str, item: EvidenceItem) -> None:
         facts.tasks.append((int(match[1]), item))
     elif match := STATED.search(line):
         facts.stated[item.file] = int(match[1]), item
-    if not facts.model and (match := MODEL.search(line)):
-        facts.model = match[1] or match[2]
+    if len(facts.models) < MAX_MODELS and (match := MODEL.search(line)):
+        facts.models.setdefault(match[1] or match[2])
     if not facts.command and (match := COMMAND.match(line)):
         facts.command = match[1]
     for setting in SETTING.finditer(line):

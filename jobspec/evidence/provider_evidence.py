@@ -34,6 +34,8 @@ def provider_evidence(
     if len(guide) < 3:
         return
     asked, logs = _asked(evidence), _logs(evidence)
+    if evidence.foreign and not logs:
+        return  # nobody asked for it
     for kind, pattern in KINDS:
         yield f"{kind}: {_found(pattern, asked, logs)}"
     run = next((item for item in deliverables if item.name == guide[2]), None)

@@ -167,6 +167,8 @@ class Framework(Protocol):
     - `signs: tuple[str, ...]`: texts that only this framework's logs and configurations hold, or names of its
       metrics; `jobspec judge` finds the framework by them. `drives: tuple[str, ...]` names frameworks that it
       runs, whose signs its logs hold too.
+    - `idle(evidence) -> frozenset[str]`: limitations of its levels that say nothing of a run of others, whose
+      files show another kind of training.
     - `recipe_resources(spec, repo_paths) -> Mapping`: what the spec's `train.recipe` asks of the scheduler,
       for keys of `resources` that the spec leaves out. `recipes(root, family) -> Iterator[RecipeNote]`: the
       recipes of a checkout, all or those of a model family. `closest_recipes(root, model)`: those nearest to

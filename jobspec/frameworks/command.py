@@ -14,6 +14,7 @@ from jobspec.frameworks.shared.known_variants import unknown_variants
 from jobspec.frameworks.shared.repo_tests import check_commands
 from jobspec.frameworks.shared.schedule import learning
 from jobspec.frameworks.shared.unused_keys import unused_keys
+from jobspec.metrics.names import LOSS, REWARD, find_metric
 from jobspec.plan import CommandPlan, ExpectPlan, UpstreamPlan
 
 if TYPE_CHECKING:
@@ -122,8 +123,21 @@ class CommandFramework:
         return ExpectPlan(level=level.name, variants=variants, steps=steps)
 
     def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
-        """A learning signal when the spec asks for one; all frameworks share exit code, metrics and files."""
-        from jobspec.frameworks.shared.metric_deliverables import learning_deliverable
+        """A learning signal when the spec asks for one; all frameworks share exit code, metrics and files.
 
+        Of files of others the steps, where the user says how many there were to be.
+        """
+        from jobspec.frameworks.shared.metric_deliverables import learning_deliverable, training_deliverable
+
+        metric = _trained_by(evidence)
+        if evidence.foreign and evidence.plan.expect.options.get("steps") and metric:
+            yield training_deliverable(evidence, metric)
         if evidence.plan.expect.learning is not None:
             yield learning_deliverable(evidence)
+
+
+def _trained_by(evidence: Evidence) -> str:
+    """The metric that tells of the train steps: a loss or a reward, of these the fullest."""
+    table = evidence.metrics
+    names = (find_metric(name, {}, table.metrics) for name in (LOSS, REWARD))
+    return max(filter(None, names), key=lambda name: len(table.series(name)), default="")

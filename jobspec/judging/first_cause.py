@@ -29,12 +29,12 @@ SCHEDULER_ENDS: dict[str, tuple[Result, str, str]] = {
     "TIMEOUT": (
         Result.BLOCKED,
         "the job reached its time limit",
-        "raise `resources.time`, or resume from the last checkpoint",
+        "raise `resources.time` (`--time` of sbatch), or resume from the last checkpoint",
     ),
     "OUT_OF_MEMORY": (
         Result.BLOCKED,
         "a process used more host memory than the job has",
-        "raise `resources.memory`, or use less",
+        "raise `resources.memory` (`--mem` of sbatch), or use less",
     ),
     "PREEMPTED": (
         Result.BLOCKED,
@@ -98,7 +98,9 @@ def _candidates(
     late = [*_late_findings(evidence, attempt), *_lost_head(evidence, attempt)]
     stood_still = any(match.kind == STALL for match in matches)
     yield from (_from_match(match) for match in evidence.job_matches if match.signature == REQUEUE_LIMIT)
-    if ended is not None and ended.kind in FROM_OUTSIDE and not stood_still:
+    # People cancel a run of theirs that has failed, too.
+    outside = FROM_OUTSIDE - {"CANCELLED"} if evidence.foreign else FROM_OUTSIDE
+    if ended is not None and ended.kind in outside and not stood_still:
         yield _with_lost_node(ended, attempt, late)
     dead, late = _dead_services(attempt, late)
     yield from dead
@@ -383,6 +385,6 @@ def _scheduler_cause(evidence: Evidence, attempt: Attempt) -> Cause | None:
     if state == "OUT_OF_MEMORY" and evidence.plan.slurm.memory:
         why = f"{why}; the spec limits it to {evidence.plan.slurm.memory}"
     reason = f" ({evidence.scheduler.reason})" if evidence.scheduler.reason not in ("", "None") else ""
-    return Cause(
-        text=f"{state}{reason}", kind=state, verdict=verdict, file="scheduler.json", why=why, fix=fix
-    )
+    place = evidence.scheduler.place
+    text = place.text or f"{state}{reason}"
+    return Cause(text=text, kind=state, verdict=verdict, file=place.file, line=place.line, why=why, fix=fix)

@@ -8,6 +8,8 @@ from dataclasses import replace
 
 from jobspec.evidence.evidence import Attempt, Evidence
 from jobspec.evidence.log_facts import Facts
+from jobspec.evidence.slurm_record import SlurmEnd
+from jobspec.judging.first_cause import SCHEDULER_ENDS
 from jobspec.triage.signatures import NOTE
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
@@ -17,13 +19,22 @@ MEASURED = ("numerics", "learning")  # kinds of failure that the metrics show as
 SIGNALLED = re.compile(r"SignalException: Process \d+ got signal: (?:1|2|15)\b")
 TERMINATED = "effect.terminated"
 LEFT = re.compile(r"^SystemExit\b")  # the program's own doing
+BESIDE = re.compile(r"(?:^|[._/-])(?:eval\w*|inference|serve|server|generate|judge)(?:[._/-]|\d|$)", re.I)
 MAX_CODES = 4  # logs named
 ENDED_FROM_OUTSIDE = (130, 143)  # SIGINT, SIGTERM: somebody, or a time limit
 
 
-def judge_end(facts: Facts, attempt: Attempt, others: Sequence[Deliverable], short: bool) -> Deliverable:
-    """How the run ended, where a log states it; else the first failure line of a run without other proof, or
-    of one that may have been `short`."""
+def judge_end(
+    facts: Facts, attempt: Attempt, others: Sequence[Deliverable], short: bool, slurm: SlurmEnd | None = None
+) -> Deliverable:
+    """How the run ended, where Slurm or a log states it; else the first failure line of a run without other
+    proof, or of one that may have been `short`."""
+    whole = _proved(others) and not short
+    if slurm is not None and slurm.state in SCHEDULER_ENDS:
+        reason = f"Slurm's own record says {slurm.state}: {SCHEDULER_ENDS[slurm.state][1]}"
+        status = Status.SKIPPED if whole else Status.BLOCKED
+        return Deliverable(RUN, status, (slurm.item,), reason, required=not whole)
+    facts = _with_record(facts, slurm)
     code, item = _exit_code(facts)
     if item is not None and code and (facts.ended or facts.stated or not _proved(others)):
         status = Status.BLOCKED if code in ENDED_FROM_OUTSIDE else Status.FAIL
@@ -42,7 +53,10 @@ def judge_end(facts: Facts, attempt: Attempt, others: Sequence[Deliverable], sho
     if any(item.status is Status.FAIL for item in others):  # they name the metric and its step
         lines = [match for match in lines if match.kind not in MEASURED]
     serious = next((match for match in lines if not match.generic or (short and not match.wrapper)), None)
-    if serious is None or (_proved(others) and not short):
+    if item is not None and whole:
+        reason = f"a task of the job ended with exit code {code}"
+        return Deliverable(RUN, Status.SKIPPED, (item,), reason, required=False)
+    if serious is None or whole:
         reason = "its exit code was not read from the files"
         return Deliverable(RUN, Status.SKIPPED, reason=reason, required=False)
     item = EvidenceItem(serious.file, serious.line, serious.text)
@@ -72,10 +86,30 @@ def as_stopped(attempt: Attempt) -> Attempt:
     return replace(attempt, matches=(first, *others))
 
 
+def own_facts(facts: Facts, attempt: Attempt) -> Facts:
+    """The facts without exit codes of evaluations that lie beside the run, by the names of their logs."""
+    trained = {row.source for row in attempt.metrics}
+    aside = {log.path for log in attempt.logs if BESIDE.search(log.path) and log.path not in trained}
+    if not aside or len(aside) == len(attempt.logs):
+        return facts
+    stated = {name: end for name, end in facts.stated.items() if name not in aside}
+    ended = [end for end in facts.ended if end[2].file not in aside]
+    return replace(
+        facts, ended=ended, stated=stated, tasks=[end for end in facts.tasks if end[1].file not in aside]
+    )
+
+
+def _with_record(facts: Facts, slurm: SlurmEnd | None) -> Facts:
+    """The facts with the job's exit code by Slurm's record; one that a log states may be worse than its 0."""
+    if slurm is None or facts.ended or (facts.stated and not slurm.code):
+        return facts
+    return replace(facts, ended=[("", slurm.code, slurm.item)])
+
+
 def _exit_code(facts: Facts) -> tuple[int, EvidenceItem | None]:
     """The exit code of the last job by its stated end time; else what a script states, or a failed task's."""
     if facts.ended:
-        _, code, item = max(facts.ended, key=lambda end: end[0])
+        _, code, item = max(facts.ended, key=lambda end: end[:2])
         return code, item
     task = next(((code, item) for code, item in facts.tasks if code), None)
     # Of several logs one may be an earlier attempt's: a code of 0 among them leaves the others open.
@@ -111,13 +145,14 @@ def missing_steps(evidence: Evidence, steps: int) -> Deliverable | None:
     return Deliverable(RUN, Status.BLOCKED, reason=reason)
 
 
-def with_last_step(run: Deliverable, evidence: Evidence, steps: int) -> Deliverable:
-    """The end of a run that stopped early, with how far it had come where its metrics name their steps."""
+def how_far(evidence: Evidence, steps: int, run: Deliverable) -> str:
+    """The last step that was read of a run that something else stopped; empty where that is not known."""
     planned, last = _steps(evidence, steps)
-    ended = run.status in (Status.BLOCKED, Status.FAIL)
-    if not ended or evidence.metrics.inferred or not 0 < last < planned:
-        return run
-    return replace(run, reason=f"{run.reason}; step {last} of {planned} is the last that was read")
+    if run.status is not Status.BLOCKED or not 0 < last < planned or run.reason.startswith("not shown"):
+        return ""
+    if evidence.metrics.inferred:  # no file numbers the steps
+        return ""
+    return f"; step {last} of {planned} is the last that was read"
 
 
 def is_complete(evidence: Evidence, steps: int, run: Deliverable) -> bool:

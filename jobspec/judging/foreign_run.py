@@ -7,7 +7,6 @@ hold.
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,20 +21,23 @@ from jobspec.evidence.log_facts import Facts, scan_facts
 from jobspec.evidence.lost_answers import in_logs
 from jobspec.evidence.read import read_checkpoints
 from jobspec.evidence.refused_checkpoint import as_tested
+from jobspec.evidence.slurm_record import SlurmEnd, is_record, last_word, slurm_end
 from jobspec.finding import fail
 from jobspec.frameworks import find_level
 from jobspec.frameworks.base import Framework, Level
+from jobspec.frameworks.shared.metric_deliverables import LEARNING
 from jobspec.judging.first_cause import cause_from, first_cause
 from jobspec.judging.foreign_end import (
     as_stopped,
+    how_far,
     is_complete,
     is_short,
     judge_end,
     missing_steps,
-    with_last_step,
+    own_facts,
 )
 from jobspec.judging.judge import cause_of, decide, figures, for_guide, held_back, line_findings
-from jobspec.judging.not_proved import limitations, with_limits
+from jobspec.judging.not_proved import OF_AN_EFFECT, limitations, with_limits
 from jobspec.metrics import Table
 from jobspec.metrics.found import as_asked, read_found
 from jobspec.metrics.names import FALLS
@@ -57,15 +59,13 @@ from jobspec.verdict import (
 )
 from jobspec.words import did_you_mean, one_of
 
-BESIDE = re.compile(r"(?:^|[._/-])(?:eval\w*|inference|serve|server|generate|judge)(?:[._/-]|\d|$)", re.I)
-
 
 @dataclass(frozen=True)
 class Expected:
     """What the files have to prove.
 
-    `imports` maps a module to the folder it must come from. `inferred` is the sign that named the framework,
-    empty where the user did; `unknown` tells that nobody did and that the files hold no sign.
+    `imports` maps a module to the folder it must come from. `inferred` says how the framework was found; it
+    is empty where the user named it.
     """
 
     framework: Framework
@@ -76,7 +76,6 @@ class Expected:
     learning: str = ""
     imports: Mapping[str, str] = field(default_factory=dict)
     inferred: str = ""
-    unknown: bool = False
 
 
 def expected(
@@ -122,6 +121,7 @@ class Foreign:
     imports: Imports
     names: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, str] = field(default_factory=dict)
+    slurm: SlurmEnd | None = None
 
 
 def judge_files(place: Path, expectation: Expected) -> tuple[Evidence, Verdict]:
@@ -152,9 +152,14 @@ def read_foreign(place: Path, expectation: Expected) -> Iterator[Foreign]:
             folder="",
             logs=tuple(LogFile(_shown(log, names), "", log.path.stat().st_size) for log in logs),
             metrics=metrics,
-            matches=tuple(scan_files([(path, name, "") for path, name in sources])),
+            matches=tuple(
+                match
+                for match in scan_files([(path, name, "") for path, name in sources])
+                if not is_record(match.text)
+            ),
             lost=in_logs((name, path) for path, name in sources),
         )
+        slurm = slurm_end(sources, {row.source for row in found} | {name for _, name in sources})
         checkpoints = (item for spot in (root, *_folders(place)) for item in read_checkpoints(spot))
         yield Foreign(
             Evidence(
@@ -162,6 +167,7 @@ def read_foreign(place: Path, expectation: Expected) -> Iterator[Foreign]:
                 plan,
                 attempts=(attempt,),
                 checkpoints=tuple(checkpoints),
+                scheduler=last_word(slurm),
                 problems=tuple(problems),
                 foreign=True,
             ),
@@ -169,6 +175,7 @@ def read_foreign(place: Path, expectation: Expected) -> Iterator[Foreign]:
             read_imports(sources, expectation.imports),
             names,
             other_names,
+            slurm,
         )
 
 
@@ -239,20 +246,20 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
     )
     short = is_short(evidence, expectation.steps, framework_items)
     attempt = as_tested(evidence, as_stopped(attempt) if short else attempt)
-    run = judge_end(_own_facts(foreign.facts, attempt), attempt, (imports, *framework_items, metrics), short)
+    run = judge_end(
+        own_facts(foreign.facts, attempt),
+        attempt,
+        (imports, *framework_items, metrics),
+        short,
+        foreign.slurm,
+    )
     if run.status is Status.SKIPPED and not any(item.required for item in framework_items):
         run = missing_steps(evidence, expectation.steps) or run
-    elif short:
-        run = with_last_step(run, evidence, expectation.steps)
     deliverables = (imports, run, *framework_items, metrics)
     if not any(item.required and item.status is not Status.NOT_REQUESTED for item in deliverables):
         reason = (
             "no criterion was given that files can prove: give `--require`, `--learning` or `--expect-import`"
         )
-        if expectation.unknown:
-            reason = (
-                f"{reason}; the files show no mark of a framework that jobspec knows (`--framework` names it)"
-            )
         findings = line_findings(evidence, attempt, Result.BLOCKED)
         shown = figures(evidence)
         return Verdict(
@@ -277,21 +284,12 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         level=expectation.level.name,
         deliverables=deliverables,
         first_cause=cause,
-        limitations=with_limits(_limitations(foreign, expectation), deliverables),
+        limitations=with_limits(_limitations(foreign, expectation, deliverables), deliverables),
         findings=line_findings(evidence, attempt, result),
         figures=figures(evidence),
-        reason=_reason(deliverables, result, cause),
+        reason=_reason(deliverables, result, cause)
+        + (how_far(evidence, expectation.steps, run) if short else ""),
     )
-
-
-def _own_facts(facts: Facts, attempt: Attempt) -> Facts:
-    """The facts without exit codes of evaluations that lie beside the run, by the names of their logs."""
-    trained = {row.source for row in attempt.metrics}
-    aside = {log.path for log in attempt.logs if BESIDE.search(log.path) and log.path not in trained}
-    if not aside or len(aside) == len(attempt.logs):
-        return facts
-    stated = {name: end for name, end in facts.stated.items() if name not in aside}
-    return replace(facts, stated=stated, tasks=[end for end in facts.tasks if end[1].file not in aside])
 
 
 def _reason(deliverables: Sequence[Deliverable], result: Result, cause: Cause | None) -> str:
@@ -321,15 +319,15 @@ def _cause(
     return first_cause(evidence, attempt, ()) or cause_of(deliverables)
 
 
-def _limitations(foreign: Foreign, expectation: Expected) -> Iterator[str]:
-    yield from limitations(foreign.evidence)
+def _limitations(
+    foreign: Foreign, expectation: Expected, deliverables: Sequence[Deliverable]
+) -> Iterator[str]:
+    idle: frozenset[str] = getattr(expectation.framework, "idle", lambda _: frozenset())(foreign.evidence)
+    if not any(item.name == LEARNING and item.status is Status.PASS for item in deliverables):
+        idle |= OF_AN_EFFECT
+    yield from (text for text in limitations(foreign.evidence) if text not in idle)
     if expectation.inferred:
-        yield f"that `{expectation.framework.name}` ran is inferred from {expectation.inferred}"
-    if expectation.unknown:
-        yield (
-            "no mark of a framework that jobspec knows was found: judged as `command`, by how the run ended"
-            " and by the metrics that `--require` or `--learning` names"
-        )
+        yield expectation.inferred
     for asked, logged in foreign.metrics.items():
         yield f"`{asked}` is not logged under this name: `{logged}` was judged in its place"
     metrics = foreign.evidence.metrics
@@ -339,7 +337,7 @@ def _limitations(foreign: Foreign, expectation: Expected) -> Iterator[str]:
             yield f"the values in {source} name no step: it is inferred from the progress bar or their order"
     for folder, status in mlflow_ends(foreign.evidence.root, {row.source for row in metrics}):
         yield f"MLflow's own record says {status} of the run in {folder}"
-    if not foreign.facts.ended and not foreign.facts.stated:
+    if not (foreign.facts.ended or foreign.facts.stated or foreign.facts.tasks or foreign.slurm):
         yield "how the run exited was not read from the files"
     yield "jobspec did not launch the run: no plan of its own says what was to run"
 

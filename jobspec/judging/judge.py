@@ -34,6 +34,7 @@ from jobspec.metrics.training_health import troubles
 from jobspec.triage import Match
 from jobspec.triage.signatures import NOTE, SECRET
 from jobspec.verdict import (
+    FIGURE_SHARE,
     NOT_APPLICABLE,
     RESIDUAL_NOISE,
     SUSPICIOUS,
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
 EXCEPTION = "effect.exception"  # a traceback of no known cause: the one effect that is worth a look
 MAX_NOTES = 5  # reported lines that are no failures
 MAX_SURVIVED = 3  # reported lines that look like failures and were none; a fourth says nothing new
-FIGURE_SHARE = 10  # the first and last value of a figure are means over 1/10 of the steps
 
 
 def judge(evidence: Evidence, framework: Framework | None = None) -> Verdict:
@@ -166,8 +166,13 @@ def held_back(item: Deliverable) -> Deliverable:
     """The deliverable, `Skipped` unless settled: a run that did not end well passes and fails nothing."""
     if item.settled or item.status in (Status.SKIPPED, Status.NOT_REQUESTED, Status.BLOCKED):
         return item
-    otherwise = f"would be {item.status}: {item.reason}".rstrip(": ")
-    return replace(item, status=Status.SKIPPED, reason=f"the run did not end well ({otherwise})")
+    reason = "the run did not end well"
+    if item.status is Status.PASS:
+        otherwise = f"would be {item.status}: {item.reason}".rstrip(": ")
+        reason = f"{reason} ({otherwise})"
+    elif item.reason:
+        reason = f"{reason}; {item.reason}"
+    return replace(item, status=Status.SKIPPED, reason=reason)
 
 
 def decide(deliverables: tuple[Deliverable, ...], cause: Cause | None) -> Result:

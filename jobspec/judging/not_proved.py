@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from jobspec.evidence.evidence import Evidence, RanCode
 from jobspec.frameworks.shared.metric_deliverables import learning_limitation
+from jobspec.frameworks.shared.schedule import ONE_SEED
 from jobspec.plan import NOT_PINNED, ContainerPlan
 from jobspec.verdict import Deliverable
 
@@ -29,6 +30,8 @@ STATED = {
 # As levels say it; a metric that is asked for is judged by itself.
 NO_LEARNING = "nothing is proved about learning"
 NO_BASELINE = "no known-good baseline was compared: the trend counts from the run's own start"
+NO_CONVERGENCE = "a learning signal is no convergence"
+OF_AN_EFFECT = frozenset({ONE_SEED, NO_BASELINE, NO_CONVERGENCE})  # they limit a claim that something moved
 
 
 def limitations(evidence: Evidence) -> tuple[str, ...]:
@@ -106,8 +109,9 @@ def _of_training(evidence: Evidence) -> Iterator[str]:
         if expect.options.get(key) is value:
             yield text
     if not expect.checkpoint:
-        off = "no checkpoint is asked for at this level" if evidence.foreign else "checkpointing was off"
-        yield f"{off}: neither saving nor resuming is proved"
+        asked = "no checkpoint is asked for at this level: saving and resuming are not judged"
+        off = "checkpointing was off: neither saving nor resuming is proved"
+        yield asked if evidence.foreign else off
     elif not expect.resume:
         yield "no resume was asked for: resuming from a checkpoint is not proved"
     if len(evidence.attempts) > 1:
@@ -124,6 +128,6 @@ def _of_learning(evidence: Evidence, said: Sequence[str]) -> Iterator[str]:
         return
     expect = evidence.plan.expect
     if expect.learning is not None or any(part.learning is not None for part in expect.parts):
-        yield "a learning signal is no convergence"
+        yield NO_CONVERGENCE
     elif evidence.plan.framework != "command":
         yield "no learning signal was asked for: neither learning nor convergence is proved"

@@ -14,13 +14,14 @@ from jobspec.finding import JobspecError, fail
 from jobspec.frameworks.base import Framework
 from jobspec.log_search import Hints, find_lines
 from jobspec.log_text import clean
-from jobspec.metrics import read_file, read_metrics
+from jobspec.metrics import Table, read_file, read_metrics
 from jobspec.runtime.base.metric_files import files_below
 from jobspec.words import one_of
 
 # What trackers keep of the command and its configuration, beside the logs.
+ANY_PROGRAM = "command"
+UNKNOWN = "no known framework was recognized: exit code, steps and metrics are judged, as of any program"
 CONFIGURATIONS = frozenset({"config.yaml", "wandb-metadata.json", "overrides.yaml"})
-ANY = "command"
 
 
 @dataclass(frozen=True)
@@ -36,25 +37,53 @@ class Sign:
         return f"`{self.text}` in {place}"
 
 
-def which_framework(place: Path) -> tuple[Framework, Sign | None]:
-    """The one framework whose signs the files at `place` hold, and its first sign; else `command`, which
-    judges any program.
+def framework_of(place: Path, level: str = "") -> tuple[Framework, str]:
+    """The framework of the files at `place`, and a limitation that says how it was found.
 
-    Raises: JobspecError when more than one fits.
+    Where none fits it is `command`, which looks at exit code, steps and metrics alone, unless another `level`
+    is asked for. Raises: JobspecError, as `which_framework` does.
     """
+    any_program = frameworks.get(ANY_PROGRAM)
+    levels = {word for one in any_program.levels for word in (one.name, str(one.number))}
+    if level in {"", *levels} and not _fitting(place)[0] and _holds_evidence(place):
+        return any_program, UNKNOWN
+    framework, sign = which_framework(place)
+    return framework, f"that `{framework.name}` ran is inferred from {sign}"
+
+
+def _holds_evidence(place: Path) -> bool:
+    """Whether there is a log or a metric; a folder without either is mostly another one than was meant."""
+    with tempfile.TemporaryDirectory(prefix="jobspec-judge-") as unpacked:
+        if find_logs(place.absolute(), Path(unpacked))[0]:
+            return True
+    return bool(len(_metrics(place)))
+
+
+def _metrics(place: Path) -> Table:
+    return read_metrics(place, relative_to=place) if place.is_dir() else read_file(place, place.name)
+
+
+def which_framework(place: Path) -> tuple[Framework, Sign]:
+    """The one framework whose signs the files at `place` hold, and its first sign.
+
+    Raises: JobspecError when none or more than one fits.
+    """
+    fitting, owners = _fitting(place)
+    if len(fitting) != 1:
+        raise _unclear(place, fitting, owners)
+    ((name, sign),) = fitting.items()
+    return frameworks.get(name), sign
+
+
+def _fitting(place: Path) -> tuple[dict[str, Sign], dict[str, str]]:
+    """The frameworks that fit, with their first sign, and the owner of each sign there is."""
     known = {name: frameworks.get(name) for name in frameworks.names()}
     owners = {text: name for name, adapter in known.items() for text in getattr(adapter, "signs", ())}
     found: dict[str, Sign] = {}
     for sign in _signs(place, owners):
         found.setdefault(owners[sign.text], sign)
     driven = {name for owner in found for name in getattr(known[owner], "drives", ())}
-    fitting = {name: sign for name, sign in found.items() if name not in driven}
-    if not fitting:
-        return known[ANY], None
-    if len(fitting) > 1:
-        raise _unclear(place, fitting)
-    ((name, sign),) = fitting.items()
-    return known[name], sign
+    return {name: sign for name, sign in found.items() if name not in driven}, owners
 
 
 def _signs(place: Path, owners: Mapping[str, str]) -> Iterator[Sign]:
@@ -75,26 +104,24 @@ def _signs(place: Path, owners: Mapping[str, str]) -> Iterator[Sign]:
                     any_sign = True
                     yield Sign(text, name, hit.number)
     if not any_sign:
-        table = read_metrics(place, relative_to=place) if place.is_dir() else read_file(place, place.name)
-        for metric, rows in table.by_metric.items():
+        for metric, rows in _metrics(place).by_metric.items():
             if metric in owners:
                 yield Sign(metric, rows[0].source, rows[0].line)
 
 
-def _unclear(place: Path, fitting: Mapping[str, Sign]) -> JobspecError:
-    return fail(
-        "judge.framework",
-        f"the files of `{place}` fit {len(fitting)} frameworks",
-        "; ".join(f"{name}: {sign}" for name, sign in fitting.items()),
-        "name it: `--framework NAME`, or judge the folder of one run",
+def _unclear(place: Path, fitting: Mapping[str, Sign], owners: Mapping[str, str]) -> JobspecError:
+    name_it = "name it: `--framework NAME`"
+    if fitting:
+        what = f"the files of `{place}` fit {len(fitting)} frameworks"
+        why = "; ".join(f"{name}: {sign}" for name, sign in fitting.items())
+        return fail("judge.framework", what, why, f"{name_it}, or judge the folder of one run")
+    looked = "; ".join(
+        f"{name}: " + ", ".join(f"`{text}`" for text, owner in owners.items() if owner == name)
+        for name in dict.fromkeys(owners.values())
     )
-
-
-def not_known(place: str, level: str) -> JobspecError:
-    """The error where a level is asked for and the files show no framework that has levels."""
     return fail(
         "judge.framework",
         f"the files of `{place}` show none of the frameworks that jobspec knows",
-        f"`--level {level}` is one of a framework",
-        f"name it: `--framework NAME` with {one_of(frameworks.names())}; without a level `command` judges it",
+        f"no log, configuration or metric holds one of these: {looked}",
+        f"{name_it} with {one_of(frameworks.names())}; `command` judges any program by its metrics",
     )

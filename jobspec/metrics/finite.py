@@ -48,4 +48,6 @@ def all_finite(table: Table) -> str:
     names = watched(table)
     if not names:
         return "no metric that has to be finite is logged"
+    if len(names) == 1:
+        return f"all values of `{names[0]}` are finite"
     return f"all values of {len(names)} metrics are finite ({some(names, MAX_NAMED)})"

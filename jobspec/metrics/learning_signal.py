@@ -76,13 +76,20 @@ class Signal:
     unclear: bool = False
 
     def figures(self) -> str:
-        """The figures on one line, for a report."""
+        """The figures on one line, for a report: only such as bear out where the ends lie.
+
+        Most pairs of points may fall while the end lies above the start, as of a loss that jumped once.
+        """
         if not self.window:
             return f"{self.count} point{'' if self.count == 1 else 's'}"
+        averaged = -(-self.count // MAX_POINTS)  # points that one of a window stands for
+        slope = f"median slope {self.slope:+.3g} a step, " if self.slope * self.change > 0 else ""
+        size = f", change of {abs(self.effect):.1f} standard errors" if self.noise else ""
+        asked = self.change if self.direction == "up" else -self.change
+        chance = f", one-sided p = {self.p_value:.2g}" if asked > 0 else ""
         return (
-            f"{self.start:.4g} -> {self.end:.4g} (means over the ends of {self.count} points), "
-            f"slope {self.slope:+.3g} a step, noise {self.noise:.2g}, "
-            f"change {self.effect:.1f} standard errors, p = {self.p_value:.2g}"
+            f"{self.start:.4g} -> {self.end:.4g} (means of {self.window * averaged} values at each end of"
+            f" {self.count}), {slope}noise {self.noise:.2g}{size}{chance}"
         )
 
     def limitation(self) -> str:
@@ -157,13 +164,17 @@ def _decide(signal: Signal, min_change: float) -> Signal:
     verb, noun = ("rose", "rise") if signal.direction == "up" else ("fell", "fall")
     moved, unclear = False, False
     if change == 0:
-        reason = "did not change"
+        reason = "has the same mean at both ends" if signal.noise else "did not change"
     elif change < 0 and signal.effect <= -MIN_EFFECT:
         reason = "fell instead of rising" if signal.direction == "up" else "rose instead of falling"
+        if (
+            signal.slope * signal.change < 0
+        ):  # it moved the asked way for the most part, and lost that at once
+            reason = f"ends {'lower' if signal.direction == 'up' else 'higher'} than it began"
     elif change < 0:
         reason = f"shows no {noun}: the change is within its noise"
     elif signal.p_value >= ALPHA:
-        reason = f"no trend beyond chance: p = {signal.p_value:.2g}, {ALPHA:g} or less is needed"
+        reason = f"shows no trend beyond chance: p = {signal.p_value:.2g}, {ALPHA:g} or less is needed"
     elif signal.effect < MIN_EFFECT:
         reason = f"{verb} by {signal.effect:.1f} standard errors, {MIN_EFFECT:g} are needed"
     elif change < min_change:

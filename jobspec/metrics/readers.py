@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from jobspec.runtime.base.run_files import open_file
 
 EVALUATED = re.compile(r"global_step_(\d{1,15})_evals")  # SkyRL's folder of the scores of one evaluation
 BLOCK_BYTES = 4 * 1024**2
+TOTAL = "total_steps"
 MAX_JSON_BYTES = 256 * 1024**2  # parsed whole; a larger file is a data set
 
 
@@ -90,7 +91,8 @@ def read_jsonl(path: Path, name: str = "") -> Table:
     if (evaluated := EVALUATED.fullmatch(path.parent.name)) is not None:
         rows = [row._replace(step=int(evaluated[1])) if row.step is None else row for row in rows]
     torn = [_unreadable(source, line, "the line is not whole JSON") for line in decoder.torn]
-    return Table(tuple(rows), (*torn, *([_unreadable(source, 0, trouble)] if trouble else ())))
+    findings = (*torn, *([_unreadable(source, 0, trouble)] if trouble else ()))
+    return Table(tuple(rows), findings, planned=_announced(rows))
 
 
 def read_events(path: Path, name: str = "") -> Table:
@@ -146,6 +148,11 @@ def _json_rows(data: Any, file_name: str, source: str) -> Iterator[Row]:
     elif isinstance(data, Mapping):
         is_summary = file_name == trackers.SUMMARY
         yield from trackers.read_summary(data, source) if is_summary else _dump_rows(data, source)
+
+
+def _announced(rows: Sequence[Row]) -> int:
+    """The most steps that records announce, as those of LLaMA-Factory's `trainer_log.jsonl` do."""
+    return max((int(row.value) for row in rows if row.metric == TOTAL and 0 < row.value < 2**53), default=0)
 
 
 def _planned(data: Any) -> int:

@@ -312,7 +312,10 @@ def _lost(rows: Rows) -> Iterator[Trouble]:
     top = f"`{rows[0].metric}` had a mean of {peak:.3g} about step {tail[width // 2].step}"
     what = f"{top} and fell to about {end:.3g} by step {rows[-1].step}, from about step {since.step} on"
     why = "what it had gained is lost" if rose else "it is far below what it was before"
-    fix = "look at samples and at KL, entropy and gradient norm about that step; use an earlier checkpoint"
+    fix = (
+        "look at samples of that step, and at KL, entropy and gradient norm where they are logged; go back to"
+    )
+    fix += " a checkpoint before it, where there is one"
     kind = "reward-collapse" if share >= LOST_ALL else "reward-fell"
     yield Trouble(kind, since, what, why, fix, fatal=share >= LOST_ALL)
 

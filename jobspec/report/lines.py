@@ -9,7 +9,15 @@ import math
 
 from jobspec.report.content import Report
 from jobspec.units import duration
-from jobspec.verdict import AttemptVerdict, Beside, Cause, EvidenceItem, Figure, Verdict
+from jobspec.verdict import (
+    FIGURE_SHARE,
+    AttemptVerdict,
+    Beside,
+    Cause,
+    EvidenceItem,
+    Figure,
+    Verdict,
+)
 
 MAX_LINE = 200  # characters of a log line shown; the report names its file and line
 
@@ -21,7 +29,7 @@ def where(report: Report) -> str:
     kinds = [f"{g.name}: {g.nodes} with {_gpus(g.nodes, g.gpus_per_node)}" for g in report.groups]
     nodes = counted(report.nodes_planned, "node") + (f" ({', '.join(kinds)})" if kinds else f", {gpus}")
     parts = [
-        report.framework,
+        f"judged as {report.framework}" if report.foreign else report.framework,
         f"on {report.cluster}" if report.cluster else "",
         nodes if report.nodes_planned else "size not read",  # of a run that jobspec did not launch
         duration(report.seconds) if report.seconds else "",
@@ -56,9 +64,25 @@ def evidence_text(item: EvidenceItem) -> str:
     return "  ".join(part for part in (place(item), value, item.text[:MAX_LINE]) if part)
 
 
+def figure_name(figure: Figure) -> str:
+    """`loss`, and the metric where it has another name: `loss (actor/pg_loss)`."""
+    same = figure.name.replace(" ", "_") == figure.metric.replace(" ", "_")
+    return figure.name if same else f"{figure.name} ({figure.metric})"
+
+
 def figure_text(figure: Figure) -> str:
     """`0.15 -> 0.84`."""
     return f"{number(figure.first)} -> {number(figure.last)}{' ' + figure.unit if figure.unit else ''}"
+
+
+def figure_values(figure: Figure) -> str:
+    """What the two numbers of a figure are: its first and last value, or means over its ends."""
+    width = max(1, figure.steps // FIGURE_SHARE)
+    if figure.steps == 1:
+        return "one finite value"
+    if width == 1:
+        return f"first and last of {figure.steps} finite values"
+    return f"means of the first and the last {width} of {figure.steps} finite values"
 
 
 def attempt_text(attempt: AttemptVerdict) -> str:

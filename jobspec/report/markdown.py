@@ -10,6 +10,7 @@ from jobspec.report.lines import (
     attempt_lines,
     evidence_text,
     figure_text,
+    figure_values,
     place,
     reproduction_lines,
     tracker_lines,
@@ -28,7 +29,7 @@ def render_markdown(report: Report) -> str:
     lines += [escape(verdict.reason), ""] if verdict.reason else []
     lines += [f"Run `{_code(report.run_id)}`: {escape(where(report))}.", ""]
     lines += _table("Deliverables", ("Deliverable", "Status", "Why", "Evidence"), _deliverables(report))
-    lines += _table("Figures", ("Metric", "First to last", "Values"), _figures(report))
+    lines += _table("Figures", ("Metric", "First to last", "What these are"), _figures(report))
     lines += _list("Reproduction", reproduction_lines(verdict))
     lines += _cause(verdict.first_cause)
     lines += _driver_log(report)
@@ -70,7 +71,7 @@ def _deliverables(report: Report) -> Iterator[Sequence[str]]:
 
 def _figures(report: Report) -> Iterator[Sequence[str]]:
     for figure in report.verdict.figures:
-        yield escape(figure.metric), figure_text(figure), str(figure.steps)
+        yield escape(figure.metric), figure_text(figure), figure_values(figure)
 
 
 def _cause(cause: Cause | None) -> list[str]:

@@ -11,8 +11,9 @@ from jobspec.report.content import Report
 from jobspec.report.lines import (
     MAX_LINE,
     attempt_lines,
-    counted,
+    figure_name,
     figure_text,
+    figure_values,
     place,
     reproduction_lines,
     tracker_lines,
@@ -83,9 +84,9 @@ def _deliverables(items: tuple[Deliverable, ...]) -> Iterator[str]:
 
 
 def _figures(figures: tuple[Figure, ...]) -> Iterator[str]:
-    width = max((len(figure.name) for figure in figures), default=0)
+    width = max((len(figure_name(figure)) for figure in figures), default=0)
     for figure in figures:
-        yield f"{figure.name:<{width}}  {figure_text(figure)}  in {counted(figure.steps, 'value')}"
+        yield f"{figure_name(figure):<{width}}  {figure_text(figure)}  ({figure_values(figure)})"
 
 
 def _driver_log(report: Report) -> Iterator[str]:

@@ -133,7 +133,7 @@ FOLDERS = (
     Folder("healthy", PASS, limits=("which `megatron.core` was imported is not proved",)),
     Folder("nothing-named", BLOCKED, "--expect-import megatron.bridge=/ws/Megatron-Bridge/src", named=""),
     Folder("nothing-shown", BLOCKED, "no known line says where", line=""),
-    Folder("nothing-at-all", BLOCKED, UNPROVED, line="", named=""),
+    Folder("nothing-at-all", BLOCKED, "that it ran is not proved", line="", named=""),
     Folder("wheel", BLOCKED, "the run is void", line=f"{WORKER}{WHEEL}\n", named=""),
     Folder("wheel-and-failure", BLOCKED, "the run is void", line=f"{WORKER}{WHEEL}\n", named="",
            log=f"{CUT}torch.OutOfMemoryError: CUDA out of memory\n"),

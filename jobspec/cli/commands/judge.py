@@ -54,21 +54,17 @@ def run(args: argparse.Namespace) -> int:
     from jobspec import frameworks
     from jobspec.judging import foreign_run, which_framework
 
-    inferred, unknown = "", False
+    inferred = ""
     if args.framework:
         framework = frameworks.get(args.framework)
     else:
         foreign_run.check_place(Path(args.path))
-        framework, sign = which_framework.which_framework(Path(args.path))
-        unknown = sign is None
-        if unknown and args.level not in (None, *(level.name for level in framework.levels), "0"):
-            raise which_framework.not_known(args.path, args.level)
-        inferred = str(sign or "")
+        framework, inferred = which_framework.framework_of(Path(args.path), args.level or "")
     level = args.level or framework.levels[0].name
     expectation = foreign_run.expected(
         framework, level, args.variant, args.steps, args.require, args.learning or "", args.expect_import
     )
-    expectation = replace(expectation, inferred=inferred, unknown=unknown)
+    expectation = replace(expectation, inferred=inferred)
     evidence, verdict = foreign_run.judge_files(Path(args.path), expectation)
     if args.baseline:
         from jobspec.judging.baseline import beside, with_baseline

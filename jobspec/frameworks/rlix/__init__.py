@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from jobspec.finding import Finding, fail
 from jobspec.frameworks.base import Context, FrameworkPlan, Level, VariantNote
 from jobspec.frameworks.shared.repo_tests import check_commands
-from jobspec.frameworks.shared.schedule import learning
+from jobspec.frameworks.shared.schedule import ONE_SEED, learning
 from jobspec.frameworks.shared.trackers import environment, switched_on
 from jobspec.plan import AbortPlan, ExpectPlan, MadePlan, PartPlan
 
@@ -56,7 +56,7 @@ LEVELS = (
         "learning",
         2,
         "the asked metric of each pipeline moved in the asked direction beyond its noise",
-        ("one seed: the size of the effect may differ with another", *NOT_PROVED),
+        (ONE_SEED, *NOT_PROVED),
         ("trace",),
         NEEDS,
         (TRACED,),

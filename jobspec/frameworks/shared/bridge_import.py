@@ -81,6 +81,9 @@ def _problem(
     if not root:
         reason = "no checkout is named for the comparison: which Bridge ran is not proved"
         seen = lines[0] if lines else None
+        if seen is None and evidence.foreign:
+            reason = "no checkout is named for the comparison, and no known line shows an import of"
+            return f"{reason} `{BRIDGE}`: that it ran is not proved", ()
         if seen is None:
             return reason, ()
         if evidence.foreign:

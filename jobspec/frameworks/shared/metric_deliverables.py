@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import combinations, pairwise
@@ -59,8 +60,12 @@ def learning_deliverable(evidence: Evidence) -> Deliverable:
         )
     # What is wrong with the asked metric itself comes first.
     problems = sorted(metric_troubles(evidence), key=lambda one: one.row.metric != expected.metric)
-    ends = (row_item(rows[0]), row_item(rows[-1]))
+    ends: tuple[EvidenceItem, ...] = (row_item(rows[0]), row_item(rows[-1]))
     reasons = [f"`{expected.metric}` {signal.reason}: {signal.figures()}"]
+    if not signal.moved:
+        turn, told = _turn(rows, _direction(expected))
+        ends = tuple(dict.fromkeys((row_item(turn), *ends)))
+        reasons += told
     fatal = [trouble for trouble in problems if trouble.fatal]
     if fatal:
         others = [trouble.what for trouble in problems if trouble not in fatal[:1]][:MAX_TOLD]
@@ -81,6 +86,30 @@ def learning_deliverable(evidence: Evidence) -> Deliverable:
         reasons.insert(0, f"not shown: the metrics end at step {last:g} of {planned}")
         return Deliverable(LEARNING, Status.BLOCKED, ends, "; ".join(reasons))
     return Deliverable(LEARNING, Status.BLOCKED if signal.unclear else Status.FAIL, ends, "; ".join(reasons))
+
+
+def _turn(rows: Sequence[Row], direction: Direction) -> tuple[Row, list[str]]:
+    """The row that a series which did not move stands for, and facts that say what became of it.
+
+    A jump the wrong way that is most of the whole spread, and more than twice any other step: its row. Else
+    the last one. The best value is told where it came before.
+    """
+    if len(rows) < MIN_POINTS or not all(math.isfinite(row.value) for row in rows):
+        return rows[-1], []
+    sign = 1.0 if direction == "up" else -1.0
+    best = max(rows, key=lambda row: sign * row.value)
+    word = "highest" if direction == "up" else "lowest"
+    told = [f"its {word} value is {best.value:.4g}, at step {best.step}"]
+    told = told if best.value != rows[-1].value else []
+    falls = sorted(((sign * (a.value - b.value), a, b) for a, b in pairwise(rows)), key=lambda fall: -fall[0])
+    (fell, before, after), (next_fall, *_) = falls[:2]
+    spread = abs(best.value - min(rows, key=lambda row: sign * row.value).value)
+    if fell > spread / 2 and fell > 2 * next_fall:
+        told.append(
+            f"it went from {before.value:.4g} at step {before.step} to {after.value:.4g} at {after.step}"
+        )
+        return after, told
+    return rows[-1], told
 
 
 def learning_limitation(evidence: Evidence) -> str:

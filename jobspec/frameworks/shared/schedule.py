@@ -12,6 +12,8 @@ from jobspec.plan import ExpectPlan, LearningPlan
 if TYPE_CHECKING:
     from jobspec.spec.job import Metrics
 
+ONE_SEED = "one seed: the size of the effect may differ with another"  # of levels that test learning
+
 
 @dataclass(frozen=True)
 class Schedule:

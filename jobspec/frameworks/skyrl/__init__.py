@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from jobspec.finding import Finding, JobspecError, fail
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
 from jobspec.frameworks.shared.repo_tests import check_commands
-from jobspec.frameworks.shared.schedule import expectation, level_expectation
+from jobspec.frameworks.shared.schedule import ONE_SEED, expectation, level_expectation
 from jobspec.frameworks.skyrl import dummy_trainers, environment_probe, locked_versions, settings
 from jobspec.frameworks.skyrl.accepted_settings import read_options
 from jobspec.frameworks.skyrl.typed_settings import check_values
@@ -43,7 +43,7 @@ LEVELS = (
         "learning",
         2,
         "the asked metric moved in the asked direction beyond its noise",
-        ("one seed: the size of the effect may differ with another",),
+        (ONE_SEED,),
         needs=NEEDS,
     ),
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from jobspec.finding import Finding
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
 from jobspec.frameworks.shared.repo_tests import check_commands
-from jobspec.frameworks.shared.schedule import Schedule, expectation, level_expectation, schedule
+from jobspec.frameworks.shared.schedule import ONE_SEED, Schedule, expectation, level_expectation, schedule
 from jobspec.frameworks.shared.trackers import environment
 from jobspec.frameworks.trl import rules
 from jobspec.plan import CommandPlan, ExpectPlan, data_variable
@@ -23,11 +23,9 @@ if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
     from jobspec.verdict import Deliverable
 
-NOT_PROVED = (
-    "no tensor, pipeline, expert or context parallelism is proved",
-    "no rollout engine is proved: without `use_vllm` transformers itself generates",
-    "no reward model and no environment is proved",
-)
+ENGINE = "no rollout engine is proved: without `use_vllm` transformers itself generates"
+REWARD_MODEL = "no reward model and no environment is proved"
+NOT_PROVED = ("no tensor, pipeline, expert or context parallelism is proved", ENGINE, REWARD_MODEL)
 LEVELS = (
     Level(
         "smoke",
@@ -46,7 +44,7 @@ LEVELS = (
         "learning",
         2,
         "the asked metric moved in the asked direction beyond its noise",
-        (*NOT_PROVED, "one seed: the size of the effect may differ with another"),
+        (*NOT_PROVED, ONE_SEED),
     ),
 )
 DEFAULT_STEPS = {"smoke": 2, "checkpoint": 4, "learning": 30}
@@ -99,6 +97,11 @@ class TrlFramework:
 
     def expect(self, level: Level, variants: tuple[str, ...] = (), steps: int = 0) -> ExpectPlan:
         return level_expectation(level, variants, steps, METRIC_KEYS)
+
+    def idle(self, evidence: Evidence) -> frozenset[str]:
+        """Of a run of others its engine may be any; SFT and DPO have neither that nor a reward."""
+        rated = evidence.metrics.series(METRIC_KEYS["reward"])
+        return frozenset({ENGINE} if rated else {ENGINE, REWARD_MODEL})
 
     def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
         from jobspec.frameworks.trl.judge import judge  # not needed, and not loaded, before there is a run

@@ -21,6 +21,8 @@ from jobspec.words import one_of
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
 
+ANY_ENGINE = "which engine generated is not judged"
+NOT_RATED = "no `reward` was read: no completion is shown to be rated"
 # Source: transformers `trainer.py`; DeepSpeed and FSDP save the optimizer in folders of their own.
 PARTS = {
     "weights": re.compile(
@@ -45,9 +47,10 @@ def _training(evidence: Evidence) -> Deliverable:
     """By `reward`; of files of others that hold none, as of an SFT or DPO run, by `loss`."""
     metric = trained_by(evidence)
     found = training_deliverable(evidence, metric)
-    if metric == "reward":
+    if not evidence.foreign or not evidence.metrics.series(metric):
         return found
-    return replace(found, reason=f"{found.reason}; no `reward` is logged: no completion is shown to be rated")
+    rated = evidence.metrics.series("reward")
+    return replace(found, limits=(ANY_ENGINE if rated else NOT_RATED,))
 
 
 def judge_checkpoint(evidence: Evidence) -> Deliverable:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from jobspec.frameworks.base import Level, VariantNote
+from jobspec.frameworks.shared.schedule import ONE_SEED
 
 MEGATRON = "actor_rollout_ref.actor.megatron"
 MTP = "actor_rollout_ref.model.mtp"
@@ -225,7 +226,7 @@ LEVELS = (
         5,
         "the asked metric moved in the asked direction beyond its noise, with live gradients and adapters",
         f"1 GPU; {INPUTS}; a model that solves some of the tasks at the start; 20 steps, better 50 to 100",
-        "one seed: the size of the effect may differ with another",
+        ONE_SEED,
     ),
 )
 

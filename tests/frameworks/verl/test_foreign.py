@@ -126,7 +126,7 @@ OTHER = "megatron.bridge /usr/lib/python3/site-packages/megatron/bridge/__init__
 @pytest.mark.parametrize(
     ("line", "root", "want", "part"),
     [
-        ("", "", Status.BLOCKED, "which Bridge ran is not proved"),
+        ("", "", Status.BLOCKED, "that it ran is not proved"),
         (PROBED, "", Status.BLOCKED, f"--expect-import megatron.bridge={BRIDGE}/src"),
         (OTHER, "", Status.BLOCKED, "the run is void"),
         ("", BRIDGE, Status.BLOCKED, "not shown"),

@@ -1,0 +1,133 @@
+"""How a run of others ended, by what lies beside its logs; and what is then said of it, and no more."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from jobspec.cli import main
+from jobspec.judging.not_proved import NO_BASELINE
+from jobspec.verdict import Result, Status, Verdict
+from tests.judging.test_runs_as_people_have_them import judged, trainer, write
+
+SACCT = "JobID  JobName  State  ExitCode  Elapsed  Timelimit"
+TWO = "[2025-06-11 09:00:00,101] [INFO] [launch.py:253:main] dist_world_size=2"
+WELL = "[2025-06-11 10:00:00,101] [INFO] [launch.py:351:main] Process {} exits successfully."
+IDLE = ("without `use_vllm`", "one seed", "no convergence", NO_BASELINE, "neither saving")
+
+
+def run_of(verdict: Verdict) -> tuple[Status, str, bool]:
+    run = verdict.deliverable("Run")
+    assert run is not None
+    return run.status, run.reason, run.required
+
+
+def sft(values: list[float], total: int) -> list[str]:
+    lines = ["***** Running training *****", f"  Total optimization steps = {total}"]
+    for step, value in enumerate(values, 1):
+        lines += [f" 3%|# | {step}/{total} [01:00<10:00,  6.11s/it]", str({"loss": value, "epoch": 0.1})]
+    return lines
+
+
+def test_time_limit_that_slurm_records_stopped_the_run(tmp_path: Path) -> None:
+    write(tmp_path / "train.log", trainer(60, 200))
+    write(tmp_path / "sacct.txt", [SACCT, "7  grpo  TIMEOUT  0:0  02:00:10  02:00:00"])
+    verdict = judged(tmp_path, "trl", "learning", steps=200)
+    assert verdict.result is Result.BLOCKED
+    assert "time limit" in verdict.reason and "step 60 of 200" in verdict.reason
+    assert verdict.first_cause is not None
+    assert (verdict.first_cause.file, verdict.first_cause.line) == ("sacct.txt", 2)
+    training = verdict.deliverable("Training")
+    assert training is not None and "would be Fail" not in training.reason
+    assert not any(idle in text for idle in IDLE for text in verdict.limitations)
+
+
+def test_failure_in_a_log_comes_before_that_somebody_cancelled(tmp_path: Path) -> None:
+    write(
+        tmp_path / "train.log",
+        [*trainer(60, 200), "Traceback (most recent call last):", "  x", "KeyError: 1"],
+    )
+    write(tmp_path / "sacct.txt", [SACCT, "7  grpo  CANCELLED by 1001  0:0  02:00:10  08:00:00"])
+    verdict = judged(tmp_path, "trl", steps=200)
+    assert verdict.first_cause is not None
+    assert verdict.first_cause.file == "sacct.txt"  # an exception alone says no more
+    write(tmp_path / "train.log", [*trainer(60, 200), "torch.OutOfMemoryError: CUDA out of memory. Tried to"])
+    verdict = judged(tmp_path, "trl", steps=200)
+    assert verdict.first_cause is not None and verdict.first_cause.file == "train.log"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("exit_code", "0", (Status.PASS, "exit code 0, which alone proves nothing", False)),
+        ("run/exitcode.txt", "exit_code=1", (Status.FAIL, "the run ended with exit code 1", True)),
+        ("rc", "143", (Status.BLOCKED, "the run ended with exit code 143", True)),
+        ("sacct.txt", f"{SACCT}\n7  a  FAILED  1:0  01:00:00  02:00:00",
+         (Status.FAIL, "the run ended with exit code 1", True)),
+        ("sacct.txt", f"{SACCT}\n7  a  COMPLETED  0:0  01:00:00  02:00:00",
+         (Status.PASS, "exit code 0, which alone proves nothing", False)),
+        ("b.log", f"{TWO}\n{WELL.format(11)}\n{WELL.format(12)}",
+         (Status.PASS, "exit code 0, which alone proves nothing", False)),
+        ("b.log", f"{TWO}\n{WELL.format(11)}",
+         (Status.SKIPPED, "its exit code was not read from the files", False)),
+        ("b.log", "[launch.py:325:sigkill_handler] ['python', 'a.py'] exits with return code = 1",
+         (Status.FAIL, "the last exit code that a log states is 1", True)),
+    ],
+)  # fmt: skip
+def test_end_beside_the_log_is_read(
+    name: str, text: str, expected: tuple[Status, str, bool], tmp_path: Path
+) -> None:
+    write(tmp_path / "train.log", trainer(60, 60))
+    write(tmp_path / name, [text])
+    verdict = judged(tmp_path, "trl", steps=60)
+    assert run_of(verdict) == expected
+    unread = any("how the run exited" in text for text in verdict.limitations)
+    assert unread is (expected[0] is Status.SKIPPED)
+
+
+def test_record_of_an_end_from_outside_leaves_a_proved_run(tmp_path: Path) -> None:
+    write(tmp_path / "train.log", trainer(60, 60))
+    write(tmp_path / "sacct.txt", [SACCT, "7  grpo  TIMEOUT  0:0  02:00:10  02:00:00"])
+    verdict = judged(tmp_path, "trl", steps=60)
+    assert verdict.result is Result.PASS
+    assert run_of(verdict)[1:] == ("Slurm's own record says TIMEOUT: the job reached its time limit", False)
+
+
+def test_a_jump_is_named_and_no_figure_speaks_against_the_sentence(tmp_path: Path) -> None:
+    draw = random.Random(3)
+    fell = [0.95 - 0.004 * step + draw.gauss(0, 0.005) for step in range(60)]
+    jumped = [11.2, *(8.0 - 0.01 * step + draw.gauss(0, 0.1) for step in range(140))]
+    write(tmp_path / "train.log", sft([*fell, *jumped], 201))
+    verdict = judged(tmp_path, "trl", "learning", steps=201, learning="loss")
+    learnt = verdict.deliverable("Learning")
+    assert verdict.result is Result.FAIL and learnt is not None
+    assert "`loss` ends higher than it began" in learnt.reason
+    assert "slope" not in learnt.reason and "p = " not in learnt.reason
+    assert "its lowest value is" in learnt.reason and "to 11.2 at 61" in learnt.reason
+    assert verdict.first_cause is not None and verdict.first_cause.line == 2 + 2 * 61
+    assert not any(idle in text for idle in IDLE for text in verdict.limitations)
+
+
+def test_program_of_no_known_framework_is_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "metrics.jsonl", (json.dumps({"step": n, "loss": 2 / n}) for n in range(1, 15)))
+    write(tmp_path / "sacct.txt", [SACCT, "7  ft  TIMEOUT  0:0  00:10:14  00:10:00"])
+    assert main(["judge", str(tmp_path), "--level", "0", "--steps", "50"]) == 3
+    said = capsys.readouterr().out
+    assert "time limit" in said and "step 14 of 50" in said
+    assert "no known framework was recognized" in said and "judged as command" in said
+    assert "(means of" not in said and "first and last of 14 finite values" in said
+    (tmp_path / "sacct.txt").unlink()
+    assert main(["judge", str(tmp_path), "--steps", "14"]) == 0
+    assert main(["judge", str(tmp_path), "--level", "2"]) == 2  # of what, nobody can say
+
+
+def test_several_models_are_all_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = ["{'reward': {'model_name': 'org/judge-7b'}}", "{'policy': {'model_name': 'org/policy-1b'}}"]
+    write(tmp_path / "nemo_rl.log", ["import nemo_rl.algorithms", *config])
+    main(["judge", str(tmp_path), "--framework", "nemo_rl"])
+    said = capsys.readouterr().out
+    assert "Model: one of `org/judge-7b`, `org/policy-1b`" in said
+    assert "New provider" not in said
