@@ -180,7 +180,7 @@ def test_cancelled_run_leaves_no_service(lab: Lab, tmp_shared: Path, image: Path
     nothing_is_left(lab, tmp_shared)
 
 
-@pytest.mark.parametrize("runtime", [RUNTIME, "pyxis"])
+@pytest.mark.parametrize("runtime", [RUNTIME, "pyxis", "oci"])
 def test_component_of_its_own_has_the_reward_server(
     lab: Lab, need_runtime: Any, tmp_shared: Path, runtime: str
 ) -> None:
