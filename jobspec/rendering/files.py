@@ -158,7 +158,9 @@ def _scripts(plan: Plan, resolved: Resolved, run_id: str, run_dir: str, runtime:
         "command": command,
     }
     if prefix.env_stdin and nodelists:
-        values["srun"] = apart(plan, (*step_flags(plan, ("--ntasks-per-node=1",), plan.slurm.mpi), *flags), command)
+        values["srun"] = apart(
+            plan, (*step_flags(plan, ("--ntasks-per-node=1",), plan.slurm.mpi), *flags), command
+        )
     files = {name: _template(name, values) for name in ("job.sbatch", step_script)}
     files |= service_steps.scripts(plan, run_dir, runtime, _template)
     files["driver.sh"] = _template(
@@ -270,6 +272,8 @@ def component_lists(plan: Plan) -> tuple[Quoted, ...]:
 
 def component_names(plan: Plan) -> tuple[str, ...]:
     """The groups of each component, as they are told."""
+    if len(plan.components) == 1:
+        return ("the job",)
     return tuple(
         "group " + ", ".join(group.name for group in plan.groups if group.first in part.indices)
         for part in plan.components

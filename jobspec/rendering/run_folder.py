@@ -42,8 +42,8 @@ sys.exit(main())
 def build_runtime() -> bytes:
     """`runtime.pyz`: the agent as one file for Python 3.9 or newer. Same sources and same Python, same bytes.
 
-    Each module has its bytecode beside it: compiling them takes longer than all else that an agent does at its
-    start. Another version of Python than this one takes the sources.
+    Each module has its bytecode beside it: compiling them takes longer than all else that an agent does at
+    its start. Another version of Python than this one takes the sources.
     """
     package = resources.files("jobspec")
     found = {f"jobspec/{name}.py": package / f"{name}.py" for name in ("__init__", "finding", "plan")}
@@ -75,7 +75,7 @@ def _modules(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Trave
 
 
 def _bytecode(name: str, module: Path, source: bytes) -> bytes:
-    """A `.pyc` that nobody compares with its source (PEP 552); from this installation's own where that is fresh.
+    """A `.pyc` that nobody compares with its source (PEP 552); this installation's own, where that is fresh.
 
     The second version of the format has no references, which follow what else the process has in memory.
     """

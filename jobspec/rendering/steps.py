@@ -54,8 +54,8 @@ def step_flags(plan: Plan, where: Sequence[str], mpi: str = "") -> tuple[str, ..
 def apart(plan: Plan, flags: Sequence[str], command: Sequence[str]) -> tuple[str, ...]:
     """srun's words up to the last `command`: each component is a part of the step with an input of its own.
 
-    srun gives the input of a step over components to the first of them alone (seen with Slurm 22.05). It opens
-    these as files; `step_env` is a function of the script.
+    srun gives the input of a step over components to the first of them alone (seen with Slurm 22.05). These
+    it opens as files; `step_env` is a function of the script.
     """
     count = len(plan.components)
     heads = [(f"--het-group={part}", *flags, Quoted("--input=<(step_env)")) for part in range(count)]

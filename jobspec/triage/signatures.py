@@ -45,11 +45,10 @@ class Later:
         self.pattern = pattern
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._compiled, name)
-
-    @cached_property
-    def _compiled(self) -> re.Pattern[str]:
-        return re.compile(self.pattern)
+        """A method of the compiled pattern, which is found without this from then on."""
+        method = getattr(re.compile(self.pattern), name)
+        setattr(self, name, method)
+        return method
 
 
 @dataclass(frozen=True)

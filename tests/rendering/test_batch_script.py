@@ -745,7 +745,9 @@ def test_each_component_of_oci_containers_has_an_input_of_its_own(
     done = stage.bash(folder / "job.sbatch", env={"SLURM_JOB_ID": "7", "XSECRET": "s3cret", **lists})
     assert done.returncode == 0, done.stderr
     for part in "01":
-        assert {"XSECRET=s3cret", "JOBSPEC_HOSTS=n1 n2"} < set((folder / f"input-{part}").read_text().splitlines())
+        assert {"XSECRET=s3cret", "JOBSPEC_HOSTS=n1 n2"} < set(
+            (folder / f"input-{part}").read_text().splitlines()
+        )
     step = next(call.argv for call in stage.calls() if b":" in call.argv)
     assert step.count(f"{folder}/runtime.pyz".encode()) == 2
 

@@ -78,11 +78,15 @@ def test_bytecode_of_the_runtime_is_of_its_sources(tmp_path: Path) -> None:
             header = archive.read(f"{name}c")[:16]
             assert header == MAGIC_NUMBER + b"\1\0\0\0" + source_hash(archive.read(name)), name
     (tmp_path / "runtime.pyz").write_bytes(build_runtime())
-    code = "import sys, traceback; sys.path.insert(0, sys.argv[1])\nfrom jobspec.runtime.base import hostlist\n"
+    code = (
+        "import sys, traceback; sys.path.insert(0, sys.argv[1])\nfrom jobspec.runtime.base import hostlist\n"
+    )
     code += "try: hostlist.expand(3)\nexcept TypeError: traceback.print_exc()"
     argv = [sys.executable, "-I", "-c", code, str(tmp_path / "runtime.pyz")]
     said = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False).stderr
-    assert re.search(r'File "runtime.pyz/jobspec/runtime/base/hostlist.py", line \d+, in expand\n    \S', said)
+    assert re.search(
+        r'File "runtime.pyz/jobspec/runtime/base/hostlist.py", line \d+, in expand\n    \S', said
+    )
 
 
 @needs_python39
