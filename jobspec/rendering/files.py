@@ -26,7 +26,7 @@ from jobspec.planning.provenance import bundle_name
 from jobspec.rendering import node_containers, service_steps, upstream_script
 from jobspec.rendering.quoting import Quoted, directive, environment, own_folders, quote
 from jobspec.rendering.step_prefix import STEP_NAMES, StepPrefix, join_prefix, step_prefix
-from jobspec.rendering.steps import host_env, interpreter, one_task_each, step_flags
+from jobspec.rendering.steps import apart, host_env, interpreter, one_task_each, step_flags
 from jobspec.runs.paths import STEP_SCRIPTS, array_ranges
 from jobspec.spec.interpolate import escape_data
 from jobspec.spec.yaml.dump import dump_spec
@@ -119,6 +119,8 @@ def _scripts(plan: Plan, resolved: Resolved, run_id: str, run_dir: str, runtime:
     container = with_mount(plan.container, _run_folder(plan, posixpath.dirname(runtime)))
     name = node_containers.container_name(run_id)
     prefix = step_prefix(container, name, names, plan.gpus_per_node)
+    flags, before = (node_containers.of_attempt(words, name) for words in (prefix.flags, prefix.words))
+    command = (*before, *interpreter(plan, plan.container), runtime, "node", "--run-dir", run_dir)
     values = {
         "title": f"{plan.name}: {plan.framework}, {plan.nodes} node(s), run {run_id}",
         "by_hand": "sbatch job.sbatch" if slurm else "bash job.sbatch",
@@ -152,15 +154,13 @@ def _scripts(plan: Plan, resolved: Resolved, run_id: str, run_dir: str, runtime:
         "env": env,
         "env_stdin": prefix.env_stdin,
         "env_names": (*(n for n in STEP_NAMES if n != "SLURM_NODEID"), *plan.passed, *ordered),
-        "srun": (
-            *step_flags(plan, one_task_each(plan), plan.slurm.mpi),
-            *node_containers.of_attempt(prefix.flags, name),
-        ),
-        "command": (
-            *node_containers.of_attempt(prefix.words, name),
-            *(*interpreter(plan, plan.container), runtime, "node", "--run-dir", run_dir),
-        ),
+        "srun": (*step_flags(plan, one_task_each(plan), plan.slurm.mpi), *flags),
+        "command": command,
     }
+    if prefix.env_stdin and nodelists:
+        values["srun"] = apart(
+            plan, (*step_flags(plan, ("--ntasks-per-node=1",), plan.slurm.mpi), *flags), command
+        )
     files = {name: _template(name, values) for name in ("job.sbatch", step_script)}
     files |= service_steps.scripts(plan, run_dir, runtime, _template)
     files["driver.sh"] = _template(
@@ -272,6 +272,8 @@ def component_lists(plan: Plan) -> tuple[Quoted, ...]:
 
 def component_names(plan: Plan) -> tuple[str, ...]:
     """The groups of each component, as they are told."""
+    if len(plan.components) == 1:
+        return ("the job",)
     return tuple(
         "group " + ", ".join(group.name for group in plan.groups if group.first in part.indices)
         for part in plan.components

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import io
+import marshal
 import os
 import re
 import shlex
@@ -12,8 +14,12 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib import resources
+from importlib.machinery import SourceFileLoader
 from importlib.resources.abc import Traversable
+from importlib.util import MAGIC_NUMBER, source_hash
 from pathlib import Path
+from types import CodeType
+from typing import cast
 
 from jobspec.finding import fail
 from jobspec.plan import Plan, from_json
@@ -32,18 +38,24 @@ sys.exit(main())
 """
 
 
+@functools.cache
 def build_runtime() -> bytes:
-    """`runtime.pyz`: the agent as one file for Python 3.9 or newer. Same sources, same bytes."""
+    """`runtime.pyz`: the agent as one file for Python 3.9 or newer. Same sources and same Python, same bytes.
+
+    Each module has its bytecode beside it: compiling them takes longer than all else that an agent does at
+    its start. Another version of Python than this one takes the sources.
+    """
     package = resources.files("jobspec")
-    files = {
-        f"jobspec/{name}.py": (package / f"{name}.py").read_bytes()
-        for name in ("__init__", "finding", "plan")
-    }
-    for name, source in _modules(resources.files("jobspec.runtime")):
-        files[f"jobspec/runtime/{name}"] = source
-    files["__main__.py"] = ARCHIVE_MAIN
+    found = {f"jobspec/{name}.py": package / f"{name}.py" for name in ("__init__", "finding", "plan")}
+    for name, module in _modules(resources.files("jobspec.runtime")):
+        found[f"jobspec/runtime/{name}"] = module
     # On the programs' PYTHONPATH: a node's agent can ask each Python of the run for its stacks.
-    files["sitecustomize.py"] = files["jobspec/runtime/stalls/hook.py"]
+    found["sitecustomize.py"] = found["jobspec/runtime/stalls/hook.py"]
+    files = {"__main__.py": ARCHIVE_MAIN}
+    for name, module in found.items():
+        files[name] = module.read_bytes()
+        if isinstance(module, Path):
+            files[f"{name}c"] = _bytecode(name, module, files[name])
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files):
@@ -54,12 +66,27 @@ def build_runtime() -> bytes:
     return b"#!/usr/bin/env python3\n" + stream.getvalue()
 
 
-def _modules(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, bytes]]:
+def _modules(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Traversable]]:
     for item in folder.iterdir():
         if item.is_dir() and item.name != "__pycache__":
             yield from _modules(item, f"{prefix}{item.name}/")
         elif item.name.endswith(".py"):
-            yield prefix + item.name, item.read_bytes()
+            yield prefix + item.name, item
+
+
+def _bytecode(name: str, module: Path, source: bytes) -> bytes:
+    """A `.pyc` that nobody compares with its source (PEP 552); this installation's own, where that is fresh.
+
+    The second version of the format has no references, which follow what else the process has in memory.
+    """
+    code = cast(CodeType, SourceFileLoader(name, str(module)).get_code(name))
+    return MAGIC_NUMBER + b"\1\0\0\0" + source_hash(source) + marshal.dumps(_in_archive(code, name), 2)
+
+
+def _in_archive(code: CodeType, name: str) -> CodeType:
+    """With the name that its tracebacks show: not this installation's."""
+    inner = (_in_archive(one, name) if isinstance(one, CodeType) else one for one in code.co_consts)
+    return code.replace(co_filename=f"runtime.pyz/{name}", co_consts=tuple(inner))
 
 
 def write_run(files: Mapping[str, bytes], run_dir: str | Path, runtime: bool = True) -> Path:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from jobspec.plan import ContainerPlan, Plan
+from jobspec.rendering.quoting import Quoted
 
 # Variables that change how the batch host's own bash, srun and loader work, or that bash refuses to set.
 # The agent still gives them to the driver, from plan.json.
@@ -48,6 +49,17 @@ def step_flags(plan: Plan, where: Sequence[str], mpi: str = "") -> tuple[str, ..
     if len(cpus) == 1 and plan.slurm.cpus_per_task:  # one number holds for all; without it a step has all
         flags.append(f"--cpus-per-task={plan.slurm.cpus_per_task}")
     return tuple(flags)
+
+
+def apart(plan: Plan, flags: Sequence[str], command: Sequence[str]) -> tuple[str, ...]:
+    """srun's words up to the last `command`: each component is a part of the step with an input of its own.
+
+    srun gives the input of a step over components to the first of them alone (seen with Slurm 22.05). These
+    it opens as files; `step_env` is a function of the script.
+    """
+    count = len(plan.components)
+    heads = [(f"--het-group={part}", *flags, Quoted("--input=<(step_env)")) for part in range(count)]
+    return tuple(word for head in heads[:-1] for word in (*head, *command, ":")) + heads[-1]
 
 
 def host_env(env: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -81,7 +81,7 @@ def scan_stream(
     stream: BinaryIO, name: str = "<stdin>", problems: list[Finding] | None = None
 ) -> list[Match]:
     """Like `scan_files`, for one open stream of bytes."""
-    log = _Log(name, "", HintIndex())
+    log = _Log(name, "", whole_index())
     text = unpacked(stream)
     log.read(text)
     if problems is not None:

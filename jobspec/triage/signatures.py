@@ -38,6 +38,19 @@ _PATH = re.compile(r"(?<![\w/:.+@=-])(?:[~.]{0,2}(?:/[\w.+@=-]+){2,}|(?:[\w.+@=-
 _OF_PATHS = re.compile(r"[/_]|\\\.|(?<!\?):|lib|cache")
 
 
+class Later:
+    """A pattern that is compiled at its first use: of well over a thousand, the lines of a log need a few."""
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+
+    def __getattr__(self, name: str) -> Any:
+        """A method of the compiled pattern, which is found without this from then on."""
+        method = getattr(re.compile(self.pattern), name)
+        setattr(self, name, method)
+        return method
+
+
 @dataclass(frozen=True)
 class Fix:
     """Steps with the words of a line that ask for them; the last one's are in every line."""
@@ -138,7 +151,7 @@ def _read(name: str) -> list[Signature]:
 
 def _signature(item: dict[str, Any]) -> Signature:
     compiled: dict[str, Any] = {
-        name: re.compile(item[name]) for name in ("pattern", "frames", "near", "below") if name in item
+        name: _later(item[name]) for name in ("pattern", "frames", "near", "below") if name in item
     }
     generic = bool(item.get("generic") or item.get("wrapper"))
     lists: dict[str, Any] = {name: tuple(item[name]) for name in ("hints", "samples") if name in item}
@@ -154,4 +167,8 @@ def filled(step: str, groups: dict[str, str]) -> str:
 
 def _fix(written: str | dict[str, str]) -> Fix:
     steps = {"": written} if isinstance(written, str) else written
-    return Fix(tuple((re.compile(words), step) for words, step in steps.items()))
+    return Fix(tuple((_later(words), step) for words, step in steps.items()))
+
+
+def _later(pattern: str) -> re.Pattern[str]:
+    return cast(re.Pattern[str], Later(pattern))

@@ -18,8 +18,6 @@ from tests.kits.project_kit import HELLO, Project
 
 if not IN_CI:
     pytest.importorskip("mcp", reason="needs the extra `mcp`")
-from mcp import Client
-from mcp.client.stdio import StdioServerParameters
 
 TOKEN = "hf_" + "aB3dE5fG7h" * 4
 TALKS = HELLO.replace(
@@ -32,17 +30,22 @@ def ask(project: Project, *calls: Call) -> list[tuple[bool, str]]:
     """Whether each call was refused, and its text."""
 
     async def talk() -> list[tuple[bool, str]]:
-        async with Client(server(project)) as client:
+        async with client_of(project) as client:
             said = [await client.call_tool(name, arguments) for name, arguments in calls]
         return [(bool(one.is_error), "".join(part.text for part in one.content)) for one in said]  # type: ignore[union-attr]
 
     return asyncio.run(talk())
 
 
-def server(project: Project) -> StdioServerParameters:
-    return StdioServerParameters(
+def client_of(project: Project) -> Any:
+    # Not at the top: each process of the tests reads all modules, and these take it more than a second.
+    from mcp import Client
+    from mcp.client.stdio import StdioServerParameters
+
+    program = StdioServerParameters(
         command=sys.executable, args=["-m", "jobspec.cli", "mcp"], cwd=project.root, env=dict(os.environ)
     )
+    return Client(program)
 
 
 def answers(project: Project, *calls: Call) -> list[Any]:
@@ -57,7 +60,7 @@ def tree(root: Path) -> dict[str, tuple[int, int]]:
 
 def test_all_its_tools_only_read(project: Project) -> None:
     async def look() -> tuple[Sequence[Any], str | None]:
-        async with Client(server(project)) as client:
+        async with client_of(project) as client:
             return (await client.list_tools()).tools, client.instructions
 
     tools, told = asyncio.run(look())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,7 @@ class Case:
     path: Path
     home: Path
 
+    @functools.cache  # noqa: B019 - of one module, and nothing below the home changes
     def resolved(self, *sets: str) -> Resolved:
         env = {"USER": "u", "HOME": str(self.home)}
         site = self.home / "site.yaml"

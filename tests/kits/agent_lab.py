@@ -8,12 +8,10 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
 import time
-import zipapp
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from jobspec.plan import CommandPlan, Plan, RayPlan, to_json
+from jobspec.rendering.run_folder import build_runtime
 
 TREE = Path(__file__).resolve().parents[2]
 # What a caller may hand down: bash starts `&` with two signals ignored, and a program may have some blocked.
@@ -33,20 +32,6 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 HOSTILE_CALLER = (sys.executable, "-c", _CALLER)
 RAY = RayPlan(port=26379, port_min=21000, port_max=21999, num_cpus=1, join_timeout_s=90.0)
-
-
-def build_pyz(target: Path) -> Path:
-    """`runtime.pyz` of the tree as it is now."""
-    package = target.parent / "pyz" / "jobspec"
-    package.mkdir(parents=True)
-    for name in ("finding.py", "plan.py"):
-        shutil.copy(TREE / "jobspec" / name, package)
-    (package / "__init__.py").write_text("")
-    shutil.copytree(TREE / "runtime", package / "runtime", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(package / "runtime" / "stalls" / "hook.py", package.parent / "sitecustomize.py")
-    zipapp.create_archive(package.parent, target, main="jobspec.runtime.__main__:main")
-    shutil.rmtree(package.parent)
-    return target
 
 
 def shell(text: str, name: str = "train", **options: Any) -> CommandPlan:
@@ -194,7 +179,7 @@ def make_run(root: Path, *commands: CommandPlan, **fields: Any) -> Run:
     plan = Plan("t", "command", "test", "slurm", "srun", commands=commands, node_local=str(root / "l"))
     plan = replace(plan, **fields)
     (run_dir / "plan.json").write_text(to_json(plan))
-    build_pyz(run_dir / "runtime.pyz")
+    (run_dir / "runtime.pyz").write_bytes(build_runtime())
     return Run(run_dir, plan)
 
 

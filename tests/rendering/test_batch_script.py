@@ -720,6 +720,38 @@ def test_oci_containers_get_their_environment_over_standard_input(
     assert not any(b"s3cret" in word for other in stage.calls() for word in other.argv)
 
 
+PARTS_SRUN = """\
+[[ " $* " == *" --input="* ]] || exit 0
+part=''
+for word; do
+  case $word in
+    --het-group=*) part=${word#*=} ;;
+    --input=*) tr '\\0' '\\n' <"${word#*=}" >"$JOBSPEC_RUN_DIR/input-$part" ;;
+  esac
+done
+"""
+
+
+def test_each_component_of_oci_containers_has_an_input_of_its_own(
+    run_dir: Callable[..., Path], stage: Stage
+) -> None:
+    """A real srun gives its standard input to the first component alone: agents of the others never began."""
+    stage.program("srun", then=PARTS_SRUN)
+    stage.program("scontrol", then="printf 'n1\\nn2\\n'")
+    groups = "[{name: a, nodes: 1}, {name: b, nodes: 1, slurm: {partition: low}}]"
+    spec = SPEC + f"groups: {groups}\ncontainer: {{image: /bundle, python: python3}}\n"
+    folder = run_dir(spec, SLURM + "container: {runtime: oci}\n")
+    lists = {f"SLURM_JOB_NODELIST_HET_GROUP_{index}": f"n{index}" for index in range(2)}
+    done = stage.bash(folder / "job.sbatch", env={"SLURM_JOB_ID": "7", "XSECRET": "s3cret", **lists})
+    assert done.returncode == 0, done.stderr
+    for part in "01":
+        assert {"XSECRET=s3cret", "JOBSPEC_HOSTS=n1 n2"} < set(
+            (folder / f"input-{part}").read_text().splitlines()
+        )
+    step = next(call.argv for call in stage.calls() if b":" in call.argv)
+    assert step.count(f"{folder}/runtime.pyz".encode()) == 2
+
+
 def test_bwraps_child_gets_the_signals(tmp_path: Path) -> None:
     """The stand-in `parent` behaves like bwrap: it waits for its child and would itself end on TERM."""
     log = tmp_path / "log"

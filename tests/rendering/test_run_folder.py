@@ -12,6 +12,7 @@ import subprocess
 import sys
 import zipfile
 from datetime import UTC, datetime
+from importlib.util import MAGIC_NUMBER, source_hash
 from pathlib import Path
 
 import pytest
@@ -33,11 +34,15 @@ SPEC = "version: 1\nname: x\nframework: command\ntrain: {command: [x]}\n"
 
 
 def test_the_runtime_is_the_same_for_the_same_sources() -> None:
-    assert build_runtime() == build_runtime()
+    """Also in a process that has other things in memory."""
+    code = "import sys, json, jobspec.rendering.run_folder as it; sys.stdout.buffer.write(it.build_runtime())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert done.stdout == build_runtime()
 
 
 def test_the_runtime_carries_no_login_node_code() -> None:
     names = zipfile.ZipFile(io.BytesIO(build_runtime())).namelist()
+    names = [name for name in names if not name.endswith(".pyc")]
     ours = {name for name in names if not name.startswith("jobspec/runtime/")}
     modules = {"jobspec/__init__.py", "jobspec/finding.py", "jobspec/plan.py"}
     assert ours == {"__main__.py", "sitecustomize.py", *modules}
@@ -60,7 +65,28 @@ def test_packages_inside_the_runtime_travel_in_its_archive(python: Path, tmp_pat
     argv = [str(python), "-I", "-c", code, str(tmp_path / "runtime.pyz")]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr == ""
-    assert Path(done.stdout.strip()) == tmp_path / "runtime.pyz/jobspec/runtime/base/requirement.py"
+    # This Python's bytecode travels with the sources: then the name is the archive's, wherever that lies.
+    folder = Path() if python == Path(sys.executable) else tmp_path
+    assert Path(done.stdout.strip()) == folder / "runtime.pyz/jobspec/runtime/base/requirement.py"
+
+
+def test_bytecode_of_the_runtime_is_of_its_sources(tmp_path: Path) -> None:
+    """Nobody compares them on the nodes. A traceback still quotes the line."""
+    archive = zipfile.ZipFile(io.BytesIO(build_runtime()))
+    for name in archive.namelist():
+        if name.endswith(".py") and name != "__main__.py":
+            header = archive.read(f"{name}c")[:16]
+            assert header == MAGIC_NUMBER + b"\1\0\0\0" + source_hash(archive.read(name)), name
+    (tmp_path / "runtime.pyz").write_bytes(build_runtime())
+    code = (
+        "import sys, traceback; sys.path.insert(0, sys.argv[1])\nfrom jobspec.runtime.base import hostlist\n"
+    )
+    code += "try: hostlist.expand(3)\nexcept TypeError: traceback.print_exc()"
+    argv = [sys.executable, "-I", "-c", code, str(tmp_path / "runtime.pyz")]
+    said = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False).stderr
+    assert re.search(
+        r'File "runtime.pyz/jobspec/runtime/base/hostlist.py", line \d+, in expand\n    \S', said
+    )
 
 
 @needs_python39

@@ -20,6 +20,7 @@ SUITE = "bookworm"
 MIRROR = os.environ.get("JOBSPEC_DEBIAN_MIRROR", "")  # debootstrap's own default when empty
 # A compiler and Python's headers: Megatron-Core's dataset helpers are built inside the container.
 PACKAGES = ("python3-dev", "g++")
+NOT_SQUASHED = ("usr/lib/gcc", "usr/include", "usr/share/doc", "usr/share/locale", "usr/share/man")
 
 
 def missing() -> str:
@@ -55,15 +56,20 @@ def _bootstrap(scratch: Path, done: Path) -> None:
 
 def make_squashfs(cache: Path) -> Path:
     """The root file system as one file, as Pyxis and Enroot take it."""
-    root, done = make_rootfs(cache), cache / f"rootfs-{SUITE}.sqsh"
+    root, done = make_rootfs(cache), cache / f"rootfs-{SUITE}-small.sqsh"
     with alone(done.name):
         if not done.is_file():
             scratch = done.with_suffix(f".{os.getpid()}")
-            argv = ["mksquashfs", str(root), str(scratch), "-all-root", "-noappend", "-comp", "zstd"]
-            argv += ["-Xcompression-level", "1"]
-            subprocess.run(argv, check=True, capture_output=True, text=True)
+            squash(root, scratch)
             scratch.rename(done)
     return done
+
+
+def squash(root: Path, file: Path) -> None:
+    """Without compiler and texts, which no test of Pyxis needs: each step's node unpacks all of it."""
+    argv = ["mksquashfs", str(root), str(file), "-all-root", "-noappend", "-comp", "zstd"]
+    argv += ["-Xcompression-level", "1", "-e", *NOT_SQUASHED]
+    subprocess.run(argv, check=True, capture_output=True, text=True)
 
 
 def make_mount_points(rootfs: Path, folders: Sequence[Path]) -> None:

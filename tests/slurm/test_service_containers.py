@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 from pathlib import Path
@@ -39,31 +40,26 @@ DRIVER = DRIVER.replace('300 if sys.argv[1] == "/die" else 0', '0 if sys.argv[1]
 
 
 @pytest.fixture
-def image(lab: Lab, need_runtime: Any, tmp_shared: Path) -> Path:
+def image(lab: Lab, need_runtime: Any) -> Path:
     need_runtime(RUNTIME)
-    return judge_image(lab, tmp_shared)
+    return image_of(lab, RUNTIME)
 
 
-def judge_image(lab: Lab, folder: Path) -> Path:
-    """The judge's image: the training's with one file more."""
-    root = folder / "judge-image"
+@functools.cache
+def image_of(lab: Lab, runtime: str) -> Path:
+    """The judge's image as the runtime has images: the training's with one file more. All tests share it."""
+    folder = lab.shared / "scratch" / f"judge-{runtime}"
+    folder.mkdir()
+    root = folder / "image"
     subprocess.run(["cp", "-a", "--reflink=auto", lab.image(RUNTIME), root], check=True)
     (root / MARK.lstrip("/")).write_text("the judge's image\n")
-    return root
-
-
-def image_of(lab: Lab, runtime: str, folder: Path) -> Path:
-    """The judge's image as the runtime has images."""
-    image = judge_image(lab, folder)
     if runtime == "oci":  # a bundle brings its own mounts
         folders = [*lab.mounts, (Path("/tmp"), False), (Path("/sys"), False)]
-        return rootfs.make_bundle(folder / "judge-bundle", image, folders)
+        return rootfs.make_bundle(folder / "bundle", root, folders)
     if runtime == "pyxis":
-        file = folder / "judge.sqsh"
-        argv = ["mksquashfs", image, file, "-all-root", "-noappend", "-comp", "zstd"]
-        subprocess.run([*argv, "-Xcompression-level", "1"], check=True, capture_output=True)
-        return file
-    return image
+        rootfs.squash(root, folder / "image.sqsh")
+        return folder / "image.sqsh"
+    return root
 
 
 def spec(
@@ -120,7 +116,7 @@ def test_other_runtimes_start_the_reward_server_too(
     lab: Lab, need_runtime: Any, tmp_shared: Path, runtime: str
 ) -> None:
     need_runtime(runtime)
-    image = image_of(lab, runtime, tmp_shared)
+    image = image_of(lab, runtime)
     made = spec(lab, tmp_shared, f"own-image-{runtime}", image, "/", runtime=runtime)
     done = lab.jobspec("run", made, cluster=f"lab-{runtime}")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -180,7 +176,7 @@ def test_cancelled_run_leaves_no_service(lab: Lab, tmp_shared: Path, image: Path
     nothing_is_left(lab, tmp_shared)
 
 
-@pytest.mark.parametrize("runtime", [RUNTIME, "pyxis"])
+@pytest.mark.parametrize("runtime", [RUNTIME, "pyxis", "oci"])
 def test_component_of_its_own_has_the_reward_server(
     lab: Lab, need_runtime: Any, tmp_shared: Path, runtime: str
 ) -> None:
@@ -195,7 +191,7 @@ def test_component_of_its_own_has_the_reward_server(
             "slurm": {"partition": "low", "nodelist": "n[1-2]"},
         },
     ]
-    image = image_of(lab, runtime, tmp_shared)
+    image = image_of(lab, runtime)
     made = spec(
         lab,
         tmp_shared,

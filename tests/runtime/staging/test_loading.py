@@ -17,7 +17,6 @@ from jobspec.runtime.staging.loading import load_once
 from tests.kits.project_kit import HELLO, Project
 from tests.kits.script_module import load_script
 
-pytest.importorskip("transformers")
 ROOT = Path(__file__).parents[3]
 ITEM = StagePlan("model", "model", "/shared/models--acme--tiny", repo_id="acme/tiny", load=True)
 TINY = load_script(ROOT / "examples/make_tiny_model.py")
@@ -27,6 +26,7 @@ CONFIG = json.loads(TINY.config_files(TINY.TINY)["config.json"])
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """The files of a tiny model, without weights."""
+    pytest.importorskip("transformers")  # not at the top: each process of the tests reads all modules
     folder = tmp_path / "model"
     folder.mkdir()
     for name, data in {**TINY.config_files(TINY.TINY), **TINY.tokenizer_files()}.items():

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from jobspec.rendering.run_folder import build_runtime
 from jobspec.runtime.stalls import explain, proc_facts, stacks, take
 from jobspec.runtime.stalls.blame import Explanation
 from jobspec.runtime.stalls.cohorts import View
-from tests.kits.agent_lab import build_pyz
 
 PY_SPY = shutil.which("py-spy", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}") or ""
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -46,7 +46,8 @@ print("there", flush=True)
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Start a program of the given text with the hook on its path, and wait for its first line."""
-    pyz = build_pyz(tmp_path / "runtime.pyz")
+    pyz = tmp_path / "runtime.pyz"
+    pyz.write_bytes(build_runtime())
     running: list[subprocess.Popen[str]] = []
 
     def begin(
