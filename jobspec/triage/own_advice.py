@@ -35,7 +35,8 @@ _ADVISES = re.compile(
 # Sentences that send to somebody or to a page, hide the error, or help to look for one of the program's own.
 _NO_HELP = re.compile(
     r"\b(?:report|(?:an?|this|your|github) issue|issues/|file a bug|contact|traceback|documentation|docs"
-    r"|refer to|installation page|bug in|try again)\b|^See |^Did you mean: '|for debugging|reduction dim|please wait"
+    r"|refer to|installation page|bug in|try again)\b|^See |^Did you mean: '|for debugging|reduction dim"
+    r"|please wait"
     r"|\b(?:disable|suppress|silence|ignore) th(?:is|e) (?:error|warning|check)"
     r"|CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|set HYDRA_FULL_ERROR",
     re.IGNORECASE,
