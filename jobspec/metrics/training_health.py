@@ -28,6 +28,7 @@ MIN_HELD_OUT = 5
 HIGH = 0.95
 SURE = 8.0  # standard errors, of a peak that was looked for
 LOST, LOST_ALL = 0.5, 0.9  # shares of what a reward had gained
+LOSS_LEAST = 0.05  # a loss below it, or of both signs, may be logged as 0 after rounding
 BEGUN = 0.1  # share of a fall that tells that it has begun
 FEW = 1 / 8  # of the first length
 KL_GROWTH, KL_MOST = 100, 1.0  # in nats a token: healthy runs stay below
@@ -111,6 +112,21 @@ def _lost_loss(rows: Rows) -> Iterator[Trouble]:
         what = f"`{lost[0].metric}` is {lost[0].value} from step {lost[0].step} to the end"
         why, fix = "no update since then is known to be sound", "look for the first such value in the log"
         yield Trouble("not-finite", lost[0], what, why, f"{fix}; lower the learning rate")
+
+
+def _vanished_loss(rows: Rows) -> Iterator[Trouble]:
+    """A loss that was far from 0 and from one step to the next is exactly 0, up to the end."""
+    kept = list(takewhile(lambda row: row.value != 0, rows))
+    lost = rows[len(kept) :]
+    if len(kept) < MIN_ROWS or len(lost) < MIN_CONSTANT or any(row.value for row in lost):
+        return
+    before = [row.value for row in kept[-MIN_END:]]
+    if all(value >= LOSS_LEAST for value in before):
+        what = f"`{lost[0].metric}` was {kept[-1].value:.3g} at step {kept[-1].step} and is exactly 0 from step"
+        why = "a loss hardly gets there by training at once: mostly weights or logits are no numbers any more"
+        why += " (overflow), or no token has a label"
+        fix = "look for NaN in the weights and at the batch of that step; start again from a checkpoint before it"
+        yield Trouble("vanished-loss", lost[0], f"{what} {lost[0].step} to the end", why, fix)
 
 
 def _no_gradient(rows: Rows) -> Iterator[Trouble]:
@@ -371,7 +387,7 @@ def held_out_rise(table: Table, but: str = "") -> str:
 
 CHECKS: Sequence[tuple[re.Pattern[str], str, tuple[Check, ...]]] = (
     (names.GRADIENT_NAME, names.GRAD_NORM, (_not_finite, _no_gradient, _gradient)),
-    (names.LOSS_NAME, names.LOSS, (_lost_loss,)),
+    (names.LOSS_NAME, names.LOSS, (_lost_loss, _vanished_loss)),
     (names.KL_NAME, "", (_not_finite, _frozen)),
     (names.KL_PER_TOKEN, "", (_kl,)),
     (names.LOG_PROB_NAME, "", (_constant_logprobs,)),

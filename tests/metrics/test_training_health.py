@@ -118,6 +118,18 @@ def test_short_run_whose_rewards_end_is_named() -> None:
         assert kinds(table(6, critic__score__mean=function)) == []
 
 
+def test_loss_that_is_0_at_once_and_stays_is_lost() -> None:
+    """One that comes down to 0, or lies around it, may be logged as 0 after rounding."""
+    (found,) = troubles(table(30, loss=lambda step: 1.1 + step % 3 / 10 if step < 12 else 0.0))
+    assert (found.kind, found.row.step, found.fatal) == ("vanished-loss", 12, True)
+    falls, around = (
+        (lambda step: max(0.0, 0.6 - step / 20)),
+        (lambda step: (step % 3 - 1) / 50 if step < 9 else 0.0),
+    )
+    for function in (falls, around, lambda step: 1.1 if step < 25 else 0.0):
+        assert kinds(table(30, loss=function)) == []
+
+
 def test_gradients_that_end_late_contradict_no_learning() -> None:
     """A task that is solved leaves none; the reward decides."""
     (late,) = troubles(table(grad_norm=lambda step: 0.1 if step < 9 else 0.0))

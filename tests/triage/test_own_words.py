@@ -72,6 +72,15 @@ def cause_of(lines: list[str]) -> Match:
             "one list counts prompts",
         ),
         (
+            "/x/check_rm.py",
+            "main",
+            'assert acc >= args.min_accuracy, f"reward model accuracy {acc:.4f} < {args.min_accuracy}"',
+            "AssertionError: reward model accuracy 0.6468 < 0.72",
+            "learning",
+            "Fail",
+            "course of that metric",
+        ),
+        (
             "/x/openrlhf/cli/train_ppo_ray.py",
             "train",
             "assert actor_world_size % args.vllm_num_engines == 0",
