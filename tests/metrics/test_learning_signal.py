@@ -107,6 +107,16 @@ def test_a_loss_that_rises_is_said_to_rise() -> None:
     assert assess(series(lambda step: step / 100), "down").reason == "rose instead of falling"
 
 
+def test_values_that_fill_no_block_are_said_to_be_left_out() -> None:
+    """406 values are averaged by fours, which leaves two: the mean is that of the third to the 82nd."""
+    values = [1 + step / 1000 + (step % 7) / 500 for step in range(1, 407)]
+    mean = math.fsum(values[2:82]) / 80
+    shown = assess(list(enumerate(values, 1))).figures()
+    assert f"{mean:.4g} -> " in shown
+    assert "means of 80 values at each end of 406 without the first 2" in shown
+    assert "at each end of 60)" in assess(list(enumerate(values[:60], 1))).figures()
+
+
 def test_change_below_the_asked_one_does_not_pass() -> None:
     rising = series(lambda step: step / 1000)
     assert assess(rising).moved
