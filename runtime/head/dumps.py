@@ -102,6 +102,9 @@ class Dumps:
             write_text(folder / f"{name}-{number}.txt", head + str(reply["text"]), mode=MODE)
             if reply.get("ras"):
                 write_text(folder / f"{name}-{number}.ras.txt", str(reply["ras"]), mode=MODE)
+            if reply.get("recorders"):
+                told = json.dumps(reply["recorders"])
+                write_text(folder / f"{name}-{number}.recorders.json", told, mode=MODE)
         return replies
 
     def _ray(self) -> Mapping[str, Any]:

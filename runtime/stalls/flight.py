@@ -12,7 +12,8 @@ import io
 import json
 import pickle
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any, ClassVar, Dict, Iterable, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
@@ -23,6 +24,7 @@ MAX_BYTES = 64 * 1024**2
 MAX_ENTRIES = 100_000
 MAX_PARTS = 20_000_000  # of the data: a pickle of a few bytes may hold one list a billion times
 LAST_OPS, LAST_FRAMES = 40, 3  # that a node sends of each group
+_EVEN = re.compile(r"^_(?:all_gather|reduce_scatter)_base$")
 LIKE_COLLECTIVES = re.compile(r"^(?:nccl|gloo|xccl|hccl|ucc|mpi):")
 
 
@@ -59,6 +61,7 @@ class Op:
     done: bool
     started: bool
     frames: Tuple[Frame, ...] = ()
+    order: int = -1  # among all operations of the rank, whatever their group; -1: not told
 
 
 @dataclass(frozen=True)
@@ -153,6 +156,7 @@ def compact(dump: RankDump) -> Dict[str, Any]:
                 op.done,
                 op.started,
                 [[f.function, f.file, f.line] for f in _short(op)],
+                op.order,
             ]
             for op in last
         ]
@@ -173,8 +177,9 @@ def _read_op(
     done: bool,
     started: bool,
     frames: Sequence[Sequence[Any]],
+    order: int = -1,
 ) -> Op:
-    return Op(number, name, sizes, dtypes, done, started, tuple(Frame(*frame) for frame in frames))
+    return Op(number, name, sizes, dtypes, done, started, tuple(Frame(*frame) for frame in frames), order)
 
 
 def from_compact(data: Mapping[str, Any]) -> RankDump:
@@ -210,8 +215,9 @@ def _groups(plain: Mapping[str, Any]) -> Dict[str, Group]:
                 title,
                 _ranks(row.get("ranks")),
                 own,
-                int(last.get("last_enqueued_collective") or max(own, default=0)),
-                int(last.get("last_completed_collective") or max(done, default=0)),
+                # The status lags behind the entries: of the numbers the higher ones are the later ones.
+                max(int(last.get("last_enqueued_collective") or 0), max(own, default=0)),
+                max(int(last.get("last_completed_collective") or 0), max(done, default=0)),
             )
     # gloo's default group is '' in the configuration and '0' in its entries.
     return {key: group for key, group in groups.items() if group.ops or len(groups) == 1}
@@ -235,6 +241,7 @@ def _op(entry: Mapping[str, Any]) -> Op:
         done=state == "completed" or (gloo and retired),
         started=state in ("started", "completed"),
         frames=frames,
+        order=int(entry.get("record_id", -1)),
     )
 
 
@@ -248,8 +255,35 @@ def fronts(dumps: Iterable[RankDump]) -> List[Front]:
     """The groups whose ranks do not stand at one finished operation; the one with the lowest time first."""
     by_rank = {dump.rank: dump for dump in dumps}
     keys = sorted({key for dump in by_rank.values() for key in dump.groups})
-    found = [_front(key, by_rank) for key in keys]
-    return sorted((front for front in found if front is not None), key=_weight)
+    found = {key: front for key in keys if (front := _front(key, by_rank)) is not None}
+    if not any(front.absent or front.other for front in found.values()):
+        found |= _crossed(found, by_rank)
+    return sorted(found.values(), key=_weight)
+
+
+def _crossed(found: Mapping[str, Front], by_rank: Mapping[int, RankDump]) -> Dict[str, Front]:
+    """Of two groups whose operations all have asked for: ranks that asked for the second one's first."""
+    for (first, front), (second, then) in combinations(found.items(), 2):
+        both = [rank for rank in front.waiting if rank in then.waiting]
+        turned = [
+            rank
+            for rank in both
+            if _order(by_rank[rank], first, front) > _order(by_rank[rank], second, then) >= 0
+        ]
+        if not turned or len(turned) == len(both):
+            continue
+        if 2 * len(turned) > len(both):  # most have it so: the other group is the one to tell of
+            first, front, then = second, then, front
+            turned = [rank for rank in both if rank not in turned]
+        text = f"{then.op} of group {then.group}, before it"
+        waiting = tuple(rank for rank in front.waiting if rank not in turned)
+        return {first: replace(front, waiting=waiting, other=tuple((rank, text) for rank in turned))}
+    return {}
+
+
+def _order(dump: RankDump, key: str, front: Front) -> int:
+    op = dump.groups[key].ops.get(front.number)
+    return op.order if op else -1
 
 
 def _weight(front: Front) -> Tuple[bool, int]:
@@ -293,8 +327,10 @@ def _kinds(here: Mapping[int, Op]) -> List[Tuple[str, Tuple[int, ...]]]:
     """The ranks by what they have asked for, the most first."""
     kinds: Dict[str, List[int]] = {}
     for rank, op in sorted(here.items()):
-        # The side of a gather or a scatter that gives nothing has other sizes by right.
-        sizes = "" if re.search(r"gather|scatter|all_to_all|alltoall", op.name.lower()) else op.sizes
+        # The side of a gather or a scatter that gives nothing has other sizes by right; where all give one
+        # tensor (`all_gather_into_tensor`, `reduce_scatter_tensor`) nobody has.
+        free = re.search(r"gather|scatter|all_to_all|alltoall", op.name.lower()) and not _EVEN.search(op.name)
+        sizes = "" if free else op.sizes
         kinds.setdefault(f"{op.name} {sizes} {op.dtypes}".strip(), []).append(rank)
     return sorted(((text, tuple(ranks)) for text, ranks in kinds.items()), key=lambda item: -len(item[1]))
 

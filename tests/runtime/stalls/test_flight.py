@@ -48,6 +48,53 @@ def test_another_size_though_the_others_have_gone_on() -> None:
     assert front.other == ((1, "all_reduce [[8]] ['Float']"),)
 
 
+def of_entries(rank: int, *entries: tuple[str, int, str, str, str], status: int = 0) -> flight.RankDump:
+    """A dump as torch writes it: group, number, operation, sizes and state of each entry in turn."""
+    groups = dict.fromkeys(group for group, *_ in entries)
+    plain = {
+        "entries": [
+            {"record_id": at, "process_group": [group, group], "collective_seq_id": number, "state": state,
+             "profiling_name": f"nccl:{name}", "input_sizes": sizes, "input_dtypes": ["Float"], "frames": []}
+            for at, (group, number, name, sizes, state) in enumerate(entries)
+        ],
+        "pg_config": {group: {"desc": group, "ranks": "[0, 1, 2]"} for group in groups},
+        "pg_status": {group: {"last_completed_collective": status, "last_enqueued_collective": status}
+                      for group in groups},
+    }  # fmt: skip
+    return flight.from_compact(flight.compact(flight.load(json.dumps(plain).encode(), rank)))
+
+
+def test_two_groups_in_opposite_order() -> None:
+    """Each rank has asked for both operations; torch 2.11 says `scheduled` of either."""
+    actor, critic = ((name, 3, "all_reduce", "[[8]]", "scheduled") for name in ("actor", "critic"))
+    (front, _) = flight.fronts(
+        of_entries(rank, *((critic, actor) if rank == 2 else (actor, critic)), status=2) for rank in range(3)
+    )
+    assert (front.group, front.waiting, front.absent) == ("actor", (0, 1), ())
+    assert front.other == ((2, "all_reduce of group critic, before it"),)
+    same = flight.fronts(of_entries(rank, actor, critic, status=2) for rank in range(3))
+    assert not any(front.other for front in same)
+
+
+def test_gathers_of_one_tensor_have_one_size() -> None:
+    """`all_gather_into_tensor` wants it; of a `gather` the side that gives nothing has another by right."""
+    for name, others in (("_all_gather_base", [1]), ("gather", [])):
+        (front,) = flight.fronts(
+            of_entries(rank, ("g", 1, name, f"[[{8 + 8 * (rank == 1)}]]", "scheduled")) for rank in range(3)
+        )
+        assert [rank for rank, _ in front.other] == others
+
+
+def test_status_that_lags_behind_the_entries() -> None:
+    """As of two H200 whose rank 1 stood in `send`: its status named the third of five that had ended."""
+    done = [("g", number, "all_reduce", "[[1]]", "completed") for number in range(1, 6)]
+    last = ("g", 6, "all_reduce", "[[1]]", "scheduled")
+    (front,) = flight.fronts(
+        of_entries(rank, *done, *([] if rank == 1 else [last]), status=3) for rank in range(3)
+    )
+    assert (front.number, front.absent, front.waiting) == (6, (1,), (0, 2))
+
+
 class Payload:
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return (Path.touch, ("never",))
