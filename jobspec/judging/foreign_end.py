@@ -9,7 +9,9 @@ from dataclasses import replace
 from jobspec.evidence.evidence import Attempt, Evidence
 from jobspec.evidence.log_facts import Facts
 from jobspec.evidence.slurm_record import SlurmEnd
+from jobspec.frameworks.shared.metric_deliverables import TRAINER_END
 from jobspec.judging.first_cause import SCHEDULER_ENDS
+from jobspec.triage import Match
 from jobspec.triage.signatures import NOTE
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
@@ -20,6 +22,8 @@ SIGNALLED = re.compile(r"SignalException: Process \d+ got signal: (?:1|2|15)\b")
 TERMINATED = "effect.terminated"
 LEFT = re.compile(r"^SystemExit\b")  # the program's own doing
 BESIDE = re.compile(r"(?:^|[._/-])(?:eval\w*|inference|serve|server|generate|judge)(?:[._/-]|\d|$)", re.I)
+FROM_OUTSIDE = {"time-limit", "cancelled", "preempted", "requeued", "node"}
+TRAINER_LOGS = {"loss", "learning_rate", "epoch"}
 MAX_CODES = 4  # logs named
 ENDED_FROM_OUTSIDE = (130, 143)  # SIGINT, SIGTERM: somebody, or a time limit
 
@@ -56,12 +60,27 @@ def judge_end(
     if item is not None and whole:
         reason = f"a task of the job ended with exit code {code}"
         return Deliverable(RUN, Status.SKIPPED, (item,), reason, required=False)
+    broken = next((match for match in lines if not match.wrapper and _broke_trainer(match, attempt)), None)
+    if whole and broken is not None:
+        serious, whole = broken, False
     if serious is None or whole:
         reason = "its exit code was not read from the files"
         return Deliverable(RUN, Status.SKIPPED, reason=reason, required=False)
     item = EvidenceItem(serious.file, serious.line, serious.text)
     status = Status.BLOCKED if serious.verdict == "Blocked" else Status.FAIL
     return Deliverable(RUN, status, (item,), serious.title or serious.kind)
+
+
+def _broke_trainer(match: Match, attempt: Attempt) -> bool:
+    """Whether a failure stands below all that the Hugging Face Trainer logged, and no word of its end does.
+
+    It logs that behind its last step and save, and before a shutdown makes its noise.
+    """
+    logged = {row.metric for row in attempt.metrics}
+    if not logged.issuperset(TRAINER_LOGS) or TRAINER_END in logged or match.kind in FROM_OUTSIDE:
+        return False
+    own = [row.line or 0 for row in attempt.metrics if row.source == match.file]
+    return bool(own) and match.line > max(own)
 
 
 def as_stopped(attempt: Attempt) -> Attempt:

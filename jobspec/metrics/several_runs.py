@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from jobspec.finding import Finding, warning
@@ -14,6 +14,7 @@ KNOWN = frozenset(plain_name(name) for names in LIKELY.values() for name in name
 MIN_COMMON = 5
 CLOSE = 0.01  # a console prints four digits
 MAX_SOURCES = 20
+SAME_STEPS = 0.9
 Series = Mapping[int, float]
 
 
@@ -21,29 +22,37 @@ def several_runs(tables: Iterable[Table]) -> tuple[Finding, ...]:
     """A warning for the first metric that two files hold with other values at the same steps.
 
     A resumed run repeats a few steps, so most steps of the shorter file must be in both. Steps that are
-    inferred prove nothing: a resumed process may be counted from 1 on.
+    inferred prove nothing by themselves: a resumed process may be counted from 1 on (`comparable`).
     """
     found: dict[str, dict[str, dict[int, float]]] = {}
+    inferred: set[str] = set()
     for table in tables:
+        inferred.update(table.inferred)
         for row in table:
-            if row.step is None or row.source in table.inferred:
-                continue
-            if plain_name(row.metric) in KNOWN:
+            if row.step is not None and plain_name(row.metric) in KNOWN:
                 found.setdefault(plain_name(row.metric), {}).setdefault(row.source, {})[row.step] = row.value
-    return tuple(_warnings(found))[:1]
+    return tuple(_warnings(found, inferred))[:1]
 
 
-def _warnings(found: Mapping[str, Mapping[str, Series]]) -> Iterator[Finding]:
+def _warnings(found: Mapping[str, Mapping[str, Series]], inferred: Collection[str]) -> Iterator[Finding]:
     for metric, sources in found.items():
         for one, other in combinations(list(sources)[:MAX_SOURCES], 2):
+            counted = sum(name in inferred for name in (one, other))
+            if counted == 2 or (counted and not comparable(sources[one], sources[other])):
+                continue
             if differ(sources[one], sources[other]):
                 yield warning(
                     "metrics.several-runs",
                     f"`{one}` and `{other}` hold other values of `{metric}` for the same steps",
-                    "they may be of two runs, or of two parts of one, and are judged as one series",
+                    "they may be of two runs, or of two parts of one",
                     "judge the folder of one run",
                     file=other,
                 )
+
+
+def comparable(one: Series, other: Series) -> bool:
+    """Whether both hold nearly the same steps, as of one whole run each, however they were counted."""
+    return len(one.keys() & other.keys()) >= SAME_STEPS * max(len(one), len(other))
 
 
 def differ(one: Series, other: Series) -> bool:

@@ -47,8 +47,8 @@ def untrained(table: Table, keys: Mapping[str, str]) -> Iterator[Trouble]:
     for rows in series_named(table, names.GRADIENT_NAME, plan_names.get(names.GRAD_NORM)):
         if len(rows) >= MIN_CONSTANT and not any(row.value for row in rows):
             what = f"`{rows[0].metric}` is exactly 0 at all {len(rows)} logged steps"
-            why = "if the logged value is true, no step trained anything: no parameter takes part in the loss,"
-            why += " or no token has a label"
+            why = "if the logged value is true, no step trained anything: no parameter takes part in the"
+            why += " loss, or no token has a label"
             fix = "look at which parameters require gradients, and at the labels of a batch"
             yield Trouble("no-gradient", rows[0], what, why, fix)
 
