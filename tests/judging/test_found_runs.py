@@ -159,6 +159,10 @@ def test_crash_of_a_run_with_unknown_plan_passes_nothing(tmp_path: Path) -> None
     verdict = judged(tmp_path)[1]
     assert item(verdict, "Training").status is Status.BLOCKED
     assert verdict.result is not Result.PASS
+    whole = judged(tmp_path, steps=3)[1]
+    assert (item(whole, "Training").status, item(whole, "Run").status) == (Status.PASS, Status.FAIL)
+    assert whole.first_cause is not None and "ValueError" in whole.first_cause.text
+    (tmp_path / "train.log").write_text(f"{text}{END}\n{CRASH}")  # behind the Trainer's own end it is noise
     assert judged(tmp_path, steps=3)[1].result is Result.PASS
 
 
@@ -330,6 +334,18 @@ def test_resume_that_the_files_do_not_show(
     two_processes(tmp_path, *ALL_STATE, second=second)
     resume = item(judged(tmp_path, level="checkpoint", steps=steps)[1], "Resume")
     assert resume.status is Status.BLOCKED and reason in resume.reason
+
+
+def test_empty_file_holds_no_weights(tmp_path: Path) -> None:
+    two_processes(tmp_path, *ALL_STATE)
+    for step in (2, 4):
+        (tmp_path / f"out/checkpoint-{step}/adapter_model.safetensors").write_bytes(b"")
+    verdict = judged(tmp_path, level="checkpoint", steps=4)[1]
+    assert item(verdict, "Checkpoint").reason.endswith("lies here: `adapter_model.safetensors` is empty")
+    assert (
+        item(verdict, "Resume").status is Status.BLOCKED
+        and "the weights in `" in item(verdict, "Resume").reason
+    )
 
 
 def test_only_process_is_no_second_one(tmp_path: Path) -> None:

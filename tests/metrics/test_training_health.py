@@ -130,6 +130,16 @@ def test_loss_that_is_0_at_once_and_stays_is_lost() -> None:
         assert kinds(table(30, loss=function)) == []
 
 
+def test_part_of_a_reward_that_is_always_0_is_named() -> None:
+    parts = {"rewards__accuracy_reward__mean": lambda step: 0.0, "rewards__format__mean": lambda step: 1.0}
+    (found,) = troubles(table(**parts))
+    assert (found.kind, found.row.metric, found.fatal) == (
+        "constant-reward",
+        "rewards/accuracy_reward/mean",
+        False,
+    )
+
+
 def test_gradients_that_end_late_contradict_no_learning() -> None:
     """A task that is solved leaves none; the reward decides."""
     (late,) = troubles(table(grad_norm=lambda step: 0.1 if step < 9 else 0.0))

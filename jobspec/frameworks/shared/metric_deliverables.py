@@ -14,7 +14,7 @@ from jobspec.frameworks.shared.answer import unseen
 from jobspec.metrics import names
 from jobspec.metrics.finite import all_finite, first_not_finite
 from jobspec.metrics.learning_signal import MIN_POINTS, Direction, Signal, assess
-from jobspec.metrics.several_runs import MAX_SOURCES, comparable, differ
+from jobspec.metrics.several_runs import MAX_SOURCES, comparable, differ, numberings
 from jobspec.metrics.trackers import LOGS_EVERY
 from jobspec.metrics.training_health import Trouble, held_out_rise, troubles
 from jobspec.metrics.untrained import untrained
@@ -144,11 +144,9 @@ def _unlike_files(evidence: Evidence) -> str:
     learning = evidence.plan.expect.learning
     if learning is None or not evidence.foreign:
         return ""
-    files: dict[str, dict[int, float]] = {}
     table, asked = evidence.metrics, names.plain_name(learning.metric)
-    for row in (*table.rows, *table.aside):
-        if names.plain_name(row.metric) == asked and row.step is not None:
-            files.setdefault(row.source, {})[row.step] = row.value
+    own = (row for row in (*table.rows, *table.aside) if names.plain_name(row.metric) == asked)
+    files = numberings(own)
     counted = {row.source for row in table.aside}.intersection(table.inferred)
 
     def moved(name: str) -> bool:
