@@ -12,7 +12,7 @@ from jobspec.cli import main
 from jobspec.evidence.evidence import Evidence
 from jobspec.finding import JobspecError
 from jobspec.judging.foreign_run import expected, judge_files
-from jobspec.judging.which_framework import which_framework
+from jobspec.judging.which_framework import framework_of, which_framework
 from jobspec.verdict import Deliverable, Result, Status, Verdict
 from tests.kits.found_runs import (
     END,
@@ -107,8 +107,7 @@ def test_part_of_a_longer_word_is_no_sign(tmp_path: Path) -> None:
 
 def unknown(folder: Path) -> bool:
     """Whether the folder's files show no framework: then `command` judges them."""
-    framework, sign = which_framework(folder)
-    return framework.name == "command" and sign is None
+    return framework_of(folder)[0].name == "command"
 
 
 def test_report_says_that_the_framework_is_inferred(
