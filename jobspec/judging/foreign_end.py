@@ -23,6 +23,7 @@ TERMINATED = "effect.terminated"
 LEFT = re.compile(r"^SystemExit\b")  # the program's own doing
 BESIDE = re.compile(r"(?:^|[._/-])(?:eval\w*|inference|serve|server|generate|judge)(?:[._/-]|\d|$)", re.I)
 FROM_OUTSIDE = {"time-limit", "cancelled", "preempted", "requeued", "node"}
+HUNG = {"effect", "collective"}
 TRAINER_LOGS = {"loss", "learning_rate", "epoch"}
 MAX_CODES = 4  # logs named
 ENDED_FROM_OUTSIDE = (130, 143)  # SIGINT, SIGTERM: somebody, or a time limit
@@ -60,7 +61,7 @@ def judge_end(
     if item is not None and whole:
         reason = f"a task of the job ended with exit code {code}"
         return Deliverable(RUN, Status.SKIPPED, (item,), reason, required=False)
-    broken = next((match for match in lines if not match.wrapper and _broke_trainer(match, attempt)), None)
+    broken = _broke_trainer(lines, attempt)
     if whole and broken is not None:
         serious, whole = broken, False
     if serious is None or whole:
@@ -71,16 +72,23 @@ def judge_end(
     return Deliverable(RUN, status, (item,), serious.title or serious.kind)
 
 
-def _broke_trainer(match: Match, attempt: Attempt) -> bool:
-    """Whether a failure stands below all that the Hugging Face Trainer logged, and no word of its end does.
+def _broke_trainer(failures: Sequence[Match], attempt: Attempt) -> Match | None:
+    """A failure below all that the Hugging Face Trainer logged, which then says no word of its end.
 
-    It logs that behind its last step and save, and before a shutdown makes its noise.
+    It logs that behind its last step and save, and before a shutdown makes its noise. An end from outside is
+    none: it leaves what is proved.
     """
     logged = {row.metric for row in attempt.metrics}
-    if not logged.issuperset(TRAINER_LOGS) or TRAINER_END in logged or match.kind in FROM_OUTSIDE:
-        return False
-    own = [row.line or 0 for row in attempt.metrics if row.source == match.file]
-    return bool(own) and match.line > max(own)
+    if not logged.issuperset(TRAINER_LOGS) or TRAINER_END in logged:
+        return None
+    ends: dict[str, int] = {}
+    for row in attempt.metrics:
+        ends[row.source] = max(ends.get(row.source, 0), row.line or 0)
+    below = [match for match in failures if match.line > ends.get(match.file, match.line)]
+    if any(match.kind in FROM_OUTSIDE or match.signature == TERMINATED for match in below):
+        return None
+    ended = [match for match in below if not match.wrapper or match.kind in HUNG]
+    return min(ended, key=lambda match: match.wrapper, default=None)
 
 
 def as_stopped(attempt: Attempt) -> Attempt:

@@ -161,6 +161,19 @@ def test_save_that_fails_behind_the_last_step_ends_the_run(tmp_path: Path) -> No
               "OSError: [Errno 28] No space left on device"]  # fmt: skip
     end = str({"train_runtime": 61.0, "train_loss": 1.5, "epoch": 1.0})
     limit = "slurmstepd: error: *** JOB 9 ON n1 CANCELLED AT 2026-01-03T10:00:00 DUE TO TIME LIMIT ***"
-    for behind, result in ((broken, Result.BLOCKED), ([end, *broken], Result.PASS), ([limit], Result.PASS)):
+    hung = [
+        "[rank0]:[E1103 10:00:00 ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation"
+        " timeout: WorkNCCL(SeqNum=12, Timeout(ms)=600000) ran for 600010 milliseconds before timing"
+        " out."
+    ]
+    write(tmp_path / "train.log", [*lines, *hung])
+    assert judged(tmp_path, "trl", "smoke", steps=60).result is not Result.PASS
+    retry = "wandb: Network error (ConnectTimeout), entering retry loop."
+    for behind, result in (
+        (broken, Result.BLOCKED),
+        ([end, *broken], Result.PASS),
+        ([limit], Result.PASS),
+        ([retry], Result.PASS),
+    ):
         write(tmp_path / "train.log", [*lines, *behind])
         assert judged(tmp_path, "trl", "smoke", steps=60).result is result

@@ -265,7 +265,13 @@ def checkpoint(folder: Path, step: int, *names: str) -> None:
 @pytest.mark.parametrize(
     ("step", "names", "status", "reason"),
     [
-        (4, ("model-00001-of-00002.safetensors", "optimizer.pt"), Status.PASS, "of step 4"),
+        (
+            4,
+            (*(f"model-0000{at}-of-00002.safetensors" for at in (1, 2)), "optimizer.pt"),
+            Status.PASS,
+            "of step 4",
+        ),
+        (4, ("model-00001-of-00002.safetensors", "optimizer.pt"), Status.BLOCKED, "`model-00002-of-00002"),
         (4, ("adapter_model.safetensors", "optimizer.pt"), Status.PASS, "of step 4"),
         (4, ("optimizer.pt",), Status.BLOCKED, "no file of `weights`"),
         (2, ("model.safetensors", "optimizer.pt"), Status.BLOCKED, "not of the last step 4"),
@@ -377,6 +383,17 @@ def test_checkpoint_of_another_run_is_not_what_a_process_went_on_from(tmp_path: 
     state.write_text(json.dumps({"global_step": 2, "max_steps": 4, "log_history": history}))
     resume = item(judged(tmp_path, level="checkpoint", steps=4)[1], "Resume")
     assert resume.status is Status.BLOCKED and "whose history holds that of step 2" in resume.reason
+
+
+def test_folder_whose_state_ends_at_the_resume_is_no_later_checkpoint(tmp_path: Path) -> None:
+    two_processes(tmp_path, *ALL_STATE)
+    first, second = ("".join(f"{bar(at, 4)}\n{logged(at)}\n" for at in steps) for steps in ((1, 2), (3, 4)))
+    (tmp_path / "1.log").write_text(f"{BEGAN}\n{first}{saves(2)}\n")
+    (tmp_path / "2.log").write_text(f"{BEGAN}\n{WENT_ON}\n{second}{saves(4)}\n")
+    assert item(judged(tmp_path, level="checkpoint", steps=4)[1], "Resume").status is Status.PASS
+    (tmp_path / "out/checkpoint-4/trainer_state.json").write_text(trainer_state(2, 1, 4))
+    resume = item(judged(tmp_path, level="checkpoint", steps=4)[1], "Resume")
+    assert resume.status is Status.BLOCKED and "a later checkpoint of that process" in resume.reason
 
 
 def test_save_before_the_first_reward_does_not_tell_a_resume_from_a_new_start(tmp_path: Path) -> None:

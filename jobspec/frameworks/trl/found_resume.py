@@ -41,6 +41,7 @@ PARTS = {
     ),
     "an optimizer": re.compile(r"optim"),
 }
+SHARD = re.compile(r"-\d{5}-of-(\d{5})(\.safetensors|\.bin)$")
 LOADED = {
     "weights": PARTS["weights"],
     "optimizer": re.compile(r"^optimizer(?:_\d+)?(?:\.(?:pt|bin)$|/)|optim_states\.pt$"),
@@ -84,6 +85,8 @@ def judge_found(evidence: Evidence) -> Deliverable:
     lacks = [what for what, names in LOADED.items() if not any(map(names.search, filled(saved)))]
     if lacks:
         return _blocked(f"the {', '.join(lacks)} in `{saved.path}`, from which a process went on", line)
+    if part := missing_shard(saved):
+        return _blocked(f"`{part}` in `{saved.path}`, from which a process went on", line)
     metric = trained_by(evidence)
     problem = _after(evidence, step, metric)
     if problem:
@@ -107,6 +110,17 @@ def judge_found(evidence: Evidence) -> Deliverable:
 def filled(checkpoint: Checkpoint) -> tuple[str, ...]:
     """Its files that are not empty, as those of a save that a full disk cut off are."""
     return tuple(name for name in checkpoint.files if not _is_empty(Path(checkpoint.path, name)))
+
+
+def missing_shard(checkpoint: Checkpoint) -> str:
+    """The first part of its weights that its other parts' names count, and that is not there."""
+    files = set(checkpoint.files)
+    for name in checkpoint.files:
+        if part := SHARD.search(name):
+            stem, count, suffix = name[: part.start()], part[1], part[2]
+            every = (f"{stem}-{at:0{len(count)}d}-of-{count}{suffix}" for at in range(1, int(count) + 1))
+            return next((one for one in every if one not in files), "")
+    return ""
 
 
 def _is_empty(path: Path) -> bool:
@@ -148,7 +162,10 @@ def _continues(saved: Checkpoint, later: Checkpoint, metric: str) -> bool:
     """Whether the later state holds the saved one's values, as of a Trainer that loaded it."""
     if later.step <= saved.step or STATE not in later.files:
         return False
-    return _values(saved, metric).items() <= _values(later, metric).items()
+    values = _values(later, metric)
+    return (
+        any((step or 0) > saved.step for step in values) and _values(saved, metric).items() <= values.items()
+    )
 
 
 def _values(saved: Checkpoint, metric: str) -> dict[int | None, float]:

@@ -13,7 +13,7 @@ from jobspec.frameworks.shared.metric_deliverables import (
     row_item,
     training_deliverable,
 )
-from jobspec.frameworks.trl.found_resume import PARTS, STATE, filled, judge_found, trained_by
+from jobspec.frameworks.trl.found_resume import PARTS, STATE, filled, judge_found, missing_shard, trained_by
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 from jobspec.words import one_of
 
@@ -79,6 +79,9 @@ def _found_checkpoint(evidence: Evidence) -> Deliverable:
         empty = [file for file in newest.files if file not in files]
         reason = f"of the checkpoint of step {newest.step} no file of {one_of(lacks)} lies here"
         reason += f": `{empty[0]}` is empty" if empty else ""
+        return Deliverable(CHECKPOINT, Status.BLOCKED, (item,), reason)
+    if part := missing_shard(newest):
+        reason = f"of the weights of step {newest.step} `{part}` does not lie here"
         return Deliverable(CHECKPOINT, Status.BLOCKED, (item,), reason)
     if newest.step < last:
         reason = f"the newest checkpoint is of step {newest.step}, not of the last step {last}"
