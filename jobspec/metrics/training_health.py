@@ -286,6 +286,13 @@ def lost_at(rows: Rows, step: int, falls: bool) -> str:
     noise = max(_usual_step(before), _usual_step(after))
     if end - anew < max(LOST * (end - start), SURE * noise / math.sqrt(width)) or end <= start:
         return ""
+    # A walk gets as far in several steps, and elsewhere as well.
+    own = [value for _, value in values]
+    drops = [math.fsum(own[at - 3 : at]) - math.fsum(own[at : at + 3]) for at in range(3, len(own) - 2)]
+    at = len(before) - 3
+    others = [drop for place, drop in enumerate(drops) if abs(place - at) >= 3]
+    if drops[at] / 3 < LOST * (end - start) or drops[at] < 2 * max(others, default=0.0):
+        return ""
     sign = -1 if falls else 1
     means = f"{sign * end:.3g} before it to {sign * anew:.3g} behind it"
     return f"`{rows[0].metric}` went from {means} (means of {width} values; at the start {sign * start:.3g})"

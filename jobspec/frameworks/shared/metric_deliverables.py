@@ -16,7 +16,8 @@ from jobspec.metrics.finite import all_finite, first_not_finite
 from jobspec.metrics.learning_signal import MIN_POINTS, Direction, Signal, assess
 from jobspec.metrics.several_runs import MAX_SOURCES, comparable, differ, numberings
 from jobspec.metrics.trackers import LOGS_EVERY
-from jobspec.metrics.training_health import Trouble, held_out_rise, troubles
+from jobspec.metrics.training_health import held_out_rise, troubles
+from jobspec.metrics.trouble import Trouble
 from jobspec.metrics.untrained import untrained
 from jobspec.triage.signatures import NOTE
 from jobspec.verdict import Deliverable, EvidenceItem, Status
