@@ -16,11 +16,11 @@ from jobspec.frameworks.shared.schedule import learning
 from jobspec.frameworks.shared.unused_keys import unused_keys
 from jobspec.metrics.names import LOSS, REWARD, find_metric
 from jobspec.plan import CommandPlan, ExpectPlan, UpstreamPlan
+from jobspec.verdict import Deliverable, Status
 
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
     from jobspec.spec.job import JobSpec
-    from jobspec.verdict import Deliverable
 
 RUN = Level(
     "run",
@@ -127,11 +127,18 @@ class CommandFramework:
 
         Of files of others the steps, where the user says how many there were to be.
         """
-        from jobspec.frameworks.shared.metric_deliverables import learning_deliverable, training_deliverable
+        from jobspec.frameworks.shared.metric_deliverables import (
+            TRAINING,
+            learning_deliverable,
+            training_deliverable,
+        )
 
-        metric = _trained_by(evidence)
-        if evidence.foreign and evidence.plan.expect.options.get("steps") and metric:
+        metric, steps = _trained_by(evidence), evidence.plan.expect.options.get("steps")
+        if evidence.foreign and steps and metric:
             yield training_deliverable(evidence, metric)
+        elif evidence.foreign and steps and evidence.metrics.steps_done() < int(steps):
+            reason = f"no file shows a known loss or reward of the {steps} train steps that are asked for"
+            yield Deliverable(TRAINING, Status.BLOCKED, reason=reason)
         if evidence.plan.expect.learning is not None:
             yield learning_deliverable(evidence)
 

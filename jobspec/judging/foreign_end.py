@@ -9,7 +9,9 @@ from dataclasses import replace
 from jobspec.evidence.evidence import Attempt, Evidence
 from jobspec.evidence.log_facts import Facts
 from jobspec.evidence.slurm_record import SlurmEnd
+from jobspec.frameworks.shared.metric_deliverables import TRAINER_END
 from jobspec.judging.first_cause import SCHEDULER_ENDS
+from jobspec.triage import Match
 from jobspec.triage.signatures import NOTE
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
@@ -20,6 +22,9 @@ SIGNALLED = re.compile(r"SignalException: Process \d+ got signal: (?:1|2|15)\b")
 TERMINATED = "effect.terminated"
 LEFT = re.compile(r"^SystemExit\b")  # the program's own doing
 BESIDE = re.compile(r"(?:^|[._/-])(?:eval\w*|inference|serve|server|generate|judge)(?:[._/-]|\d|$)", re.I)
+FROM_OUTSIDE = {"time-limit", "cancelled", "preempted", "requeued", "node"}
+HUNG = {"effect", "collective"}
+TRAINER_LOGS = {"loss", "learning_rate", "epoch"}
 MAX_CODES = 4  # logs named
 ENDED_FROM_OUTSIDE = (130, 143)  # SIGINT, SIGTERM: somebody, or a time limit
 
@@ -56,12 +61,34 @@ def judge_end(
     if item is not None and whole:
         reason = f"a task of the job ended with exit code {code}"
         return Deliverable(RUN, Status.SKIPPED, (item,), reason, required=False)
+    broken = _broke_trainer(lines, attempt)
+    if whole and broken is not None:
+        serious, whole = broken, False
     if serious is None or whole:
         reason = "its exit code was not read from the files"
         return Deliverable(RUN, Status.SKIPPED, reason=reason, required=False)
     item = EvidenceItem(serious.file, serious.line, serious.text)
     status = Status.BLOCKED if serious.verdict == "Blocked" else Status.FAIL
     return Deliverable(RUN, status, (item,), serious.title or serious.kind)
+
+
+def _broke_trainer(failures: Sequence[Match], attempt: Attempt) -> Match | None:
+    """A failure below all that the Hugging Face Trainer logged, which then says no word of its end.
+
+    It logs that behind its last step and save, and before a shutdown makes its noise. An end from outside is
+    none: it leaves what is proved.
+    """
+    logged = {row.metric for row in attempt.metrics}
+    if not logged.issuperset(TRAINER_LOGS) or TRAINER_END in logged:
+        return None
+    ends: dict[str, int] = {}
+    for row in attempt.metrics:
+        ends[row.source] = max(ends.get(row.source, 0), row.line or 0)
+    below = [match for match in failures if match.line > ends.get(match.file, match.line)]
+    if any(match.kind in FROM_OUTSIDE or match.signature == TERMINATED for match in below):
+        return None
+    ended = [match for match in below if not match.wrapper or match.kind in HUNG]
+    return min(ended, key=lambda match: match.wrapper, default=None)
 
 
 def as_stopped(attempt: Attempt) -> Attempt:
@@ -156,9 +183,9 @@ def how_far(evidence: Evidence, steps: int, run: Deliverable) -> str:
 
 
 def is_complete(evidence: Evidence, steps: int, run: Deliverable) -> bool:
-    """Whether every requested or announced step is logged, or the run's own exit code is 0."""
+    """Whether every requested or announced step is logged; where none is, whether its own exit code is 0."""
     planned, last = _steps(evidence, steps)
-    return 0 < planned <= last or run.status is Status.PASS
+    return planned <= last if planned else run.status is Status.PASS
 
 
 def _steps(evidence: Evidence, steps: int) -> tuple[int, int]:

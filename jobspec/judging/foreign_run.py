@@ -273,7 +273,10 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         cause = cause_of(deliverables)  # no line of the log explains what was not printed
     elif decide(deliverables, None) is not Result.PASS:
         cause = _cause(
-            evidence, attempt, deliverables, complete=is_complete(evidence, expectation.steps, run)
+            evidence,
+            attempt,
+            deliverables,
+            complete=is_complete(evidence, expectation.steps, run) and run.status is not Status.FAIL,
         )
     result = Result.BLOCKED if void is not None else decide(deliverables, cause)
     if run.status is Status.BLOCKED:

@@ -49,7 +49,14 @@ def read_found(place: Path, logs: Iterable[tuple[Path, str]], root: Path) -> Tab
         if (row.step is not None or row.metric not in stepped)
         and not (row.metric in between and math.isnan(row.value))
     )
-    return replace(table, rows=kept, findings=(*table.findings, *several_runs(sources)))
+    used = {(row.metric, row.source) for row in kept}
+    aside = (row for source in sources for row in source if row.step is not None)
+    return replace(
+        table,
+        rows=kept,
+        findings=(*table.findings, *several_runs(sources)),
+        aside=tuple(row for row in aside if (row.metric, row.source) not in used),
+    )
 
 
 def counted(table: Table) -> Table:

@@ -35,6 +35,7 @@ FAMILIES = {
     "rewards": "",
 }
 GRADIENT_NAME = re.compile(r"(?:^|/)grad_norm$")
+LEARNING_RATE = re.compile(r"^(?:train/)?learning_rate$")  # `lr` is often printed with three digits
 LOSS_NAME = re.compile(f"^(?:{'|'.join(map(re.escape, LIKELY[LOSS]))}|policy/policy_loss)$")
 # What a training makes smaller; every other metric is to rise.
 FALLS = re.compile(r"(?:^|[/_@.-])(?:loss|perplexity|ppl|nll|bpb)$", re.IGNORECASE)

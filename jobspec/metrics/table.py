@@ -24,13 +24,14 @@ class Table:
     """Rows in the order they were read, and what could not be read.
 
     `planned` is the number of steps that a trainer announced, 0 where none did. `inferred` are the sources
-    whose lines name no step: their rows have a counted one.
+    whose lines name no step: their rows have a counted one. `aside` are rows for which another source stands.
     """
 
     rows: tuple[Row, ...] = ()
     findings: tuple[Finding, ...] = ()
     planned: int = 0
     inferred: tuple[str, ...] = ()
+    aside: tuple[Row, ...] = ()
 
     @cached_property
     def by_metric(self) -> dict[str, tuple[Row, ...]]:
@@ -87,6 +88,7 @@ def concat(tables: Iterable[Table]) -> Table:
         tuple(finding for table in parts for finding in table.findings),
         max((table.planned for table in parts), default=0),
         tuple(source for table in parts for source in table.inferred),
+        tuple(row for table in parts for row in table.aside),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate, pairwise, takewhile
 from operator import gt
@@ -18,6 +18,8 @@ from statistics import median
 from jobspec.metrics import names
 from jobspec.metrics.learning_signal import trend_p_value
 from jobspec.metrics.table import Table
+from jobspec.metrics.trouble import Rows, Trouble, series_named
+from jobspec.metrics.untrained import untrained
 from jobspec.runtime.base.metric_files import Row
 
 MIN_ROWS = 3  # fewer constant values are no pattern
@@ -28,7 +30,6 @@ MIN_HELD_OUT = 5
 HIGH = 0.95
 SURE = 8.0  # standard errors, of a peak that was looked for
 LOST, LOST_ALL = 0.5, 0.9  # shares of what a reward had gained
-LOSS_LEAST = 0.05  # a loss below it, or of both signs, may be logged as 0 after rounding
 BEGUN = 0.1  # share of a fall that tells that it has begun
 FEW = 1 / 8  # of the first length
 KL_GROWTH, KL_MOST = 100, 1.0  # in nats a token: healthy runs stay below
@@ -41,23 +42,6 @@ CONSTANT = "a reward that never moves shows no learning; mostly every answer ear
 PERSISTENT = 0.9  # share of the later steps that must show the pattern too
 
 
-@dataclass(frozen=True)
-class Trouble:
-    """One pattern: `kind` for scripts, the row that shows it first, and what it means.
-
-    A `fatal` pattern contradicts any claim of learning; the others explain a missing learning signal, or what
-    a rise is worth.
-    """
-
-    kind: str
-    row: Row
-    what: str
-    why: str
-    fix: str
-    fatal: bool = True
-
-
-Rows = Sequence[Row]
 Check = Callable[[Rows], Iterator[Trouble]]
 
 
@@ -69,20 +53,14 @@ def troubles(table: Table, keys: Mapping[str, str] | None = None) -> tuple[Troub
 def _troubles(table: Table, keys: Mapping[str, str]) -> Iterator[Trouble]:
     plan_names = names.own_names(keys)
     for pattern, figure, checks in CHECKS:
-        for rows in _series(table, pattern, plan_names.get(figure)):
+        for rows in series_named(table, pattern, plan_names.get(figure)):
             for check in checks:
                 yield from check(rows)
-    for rows in _series(table, names.REWARD_PART, None):  # one of several that make the reward
-        yield from (replace(trouble, fatal=False) for trouble in _lost(rows))
-    yield from _held_out(list(_series(table, names.HELD_OUT, None)))
-
-
-def _series(table: Table, pattern: re.Pattern[str], plan_name: str | None) -> Iterator[Rows]:
-    for name in table.metrics:
-        if name == plan_name or pattern.search(name):
-            rows = [row for row in table.series(name) if row.step is not None]
-            if rows:
-                yield rows
+    for rows in series_named(table, names.REWARD_PART, None):  # one of several that make the reward
+        yield from (replace(trouble, fatal=False) for trouble in (*_lost(rows), *_zero_part(rows)))
+    # `zero-gradient` stands above.
+    yield from (one for one in untrained(table, keys) if one.kind != "no-gradient")
+    yield from _held_out(list(series_named(table, names.HELD_OUT, None)))
 
 
 # -- values that never change, or are no numbers -----------------------------------------------------
@@ -112,23 +90,6 @@ def _lost_loss(rows: Rows) -> Iterator[Trouble]:
         what = f"`{lost[0].metric}` is {lost[0].value} from step {lost[0].step} to the end"
         why, fix = "no update since then is known to be sound", "look for the first such value in the log"
         yield Trouble("not-finite", lost[0], what, why, f"{fix}; lower the learning rate")
-
-
-def _vanished_loss(rows: Rows) -> Iterator[Trouble]:
-    """A loss that was far from 0 and from one step to the next is exactly 0, up to the end."""
-    kept = list(takewhile(lambda row: row.value != 0, rows))
-    lost = rows[len(kept) :]
-    if len(kept) < MIN_ROWS or len(lost) < MIN_CONSTANT or any(row.value for row in lost):
-        return
-    before = [row.value for row in kept[-MIN_END:]]
-    if all(value >= LOSS_LEAST for value in before):
-        what = (
-            f"`{lost[0].metric}` was {kept[-1].value:.3g} at step {kept[-1].step} and is exactly 0 from step"
-        )
-        why = "a loss hardly gets there by training at once: mostly weights or logits are no numbers any more"
-        why += " (overflow), or no token has a label"
-        fix = "look for NaN in the weights and at the batch of that step; start again from a checkpoint before it"
-        yield Trouble("vanished-loss", lost[0], f"{what} {lost[0].step} to the end", why, fix)
 
 
 def _no_gradient(rows: Rows) -> Iterator[Trouble]:
@@ -169,6 +130,11 @@ def _constant(rows: Rows, kind: str, why: str) -> Iterator[Trouble]:
     if len(rows) >= MIN_CONSTANT and len({row.value for row in rows}) == 1:
         what = f"`{rows[0].metric}` is {rows[0].value:.6g} at all {len(rows)} logged steps"
         yield Trouble(kind, rows[0], what, why, "look at some samples and at their values", fatal=False)
+
+
+def _zero_part(rows: Rows) -> Iterator[Trouble]:
+    if not any(row.value for row in rows):
+        yield from _constant(rows, "constant-reward", "no answer earns this part: the rest makes the reward")
 
 
 def _constant_logprobs(rows: Rows) -> Iterator[Trouble]:
@@ -302,6 +268,36 @@ def _gap(rows: Rows) -> Iterator[Trouble]:
         yield Trouble("off-policy-gap", since, _change(rows, since), why, fix, fatal=False)
 
 
+def lost_at(rows: Rows, step: int, falls: bool) -> str:
+    """What a metric that `falls`, or rises, lost from `step` to the next one; empty where it goes on.
+
+    That is half or more of what it had gained since its first values, beyond its noise.
+    """
+    values = [(row.step or 0, -row.value if falls else row.value) for row in rows if math.isfinite(row.value)]
+    before, after = (
+        [value for at, value in values if at <= step],
+        [value for at, value in values if at > step],
+    )
+    width = min(MIN_COURSE, len(after), len(before) // 2)
+    if width < MIN_END:
+        return ""
+    parts = before[:width], before[-width:], after[:width]
+    start, end, anew = (math.fsum(part) / width for part in parts)
+    noise = max(_usual_step(before), _usual_step(after))
+    if end - anew < max(LOST * (end - start), SURE * noise / math.sqrt(width)) or end <= start:
+        return ""
+    # A walk gets as far in several steps, and elsewhere as well.
+    own = [value for _, value in values]
+    drops = [math.fsum(own[at - 3 : at]) - math.fsum(own[at : at + 3]) for at in range(3, len(own) - 2)]
+    at = len(before) - 3
+    others = [drop for place, drop in enumerate(drops) if abs(place - at) >= 3]
+    if drops[at] / 3 < LOST * (end - start) or drops[at] < 2 * max(others, default=0.0):
+        return ""
+    sign = -1 if falls else 1
+    means = f"{sign * end:.3g} before it to {sign * anew:.3g} behind it"
+    return f"`{rows[0].metric}` went from {means} (means of {width} values; at the start {sign * start:.3g})"
+
+
 # -- a reward that is lost ---------------------------------------------------------------------------
 
 
@@ -377,7 +373,7 @@ def _held_out(scores: Sequence[Rows]) -> Iterator[Trouble]:
 
 def held_out_rise(table: Table, but: str = "") -> str:
     """The first held-out score but `but` that rises through the run, with its figures; else empty."""
-    for rows in _series(table, names.HELD_OUT, None):
+    for rows in series_named(table, names.HELD_OUT, None):
         if rows[0].metric == but:
             continue
         values = [row.value for row in rows]
@@ -389,7 +385,7 @@ def held_out_rise(table: Table, but: str = "") -> str:
 
 CHECKS: Sequence[tuple[re.Pattern[str], str, tuple[Check, ...]]] = (
     (names.GRADIENT_NAME, names.GRAD_NORM, (_not_finite, _no_gradient, _gradient)),
-    (names.LOSS_NAME, names.LOSS, (_lost_loss, _vanished_loss)),
+    (names.LOSS_NAME, names.LOSS, (_lost_loss,)),
     (names.KL_NAME, "", (_not_finite, _frozen)),
     (names.KL_PER_TOKEN, "", (_kl,)),
     (names.LOG_PROB_NAME, "", (_constant_logprobs,)),

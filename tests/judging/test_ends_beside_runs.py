@@ -37,7 +37,7 @@ def test_time_limit_that_slurm_records_stopped_the_run(tmp_path: Path) -> None:
     write(tmp_path / "sacct.txt", [SACCT, "7  grpo  TIMEOUT  0:0  02:00:10  02:00:00"])
     verdict = judged(tmp_path, "trl", "learning", steps=200)
     assert verdict.result is Result.BLOCKED
-    assert "time limit" in verdict.reason and "step 60 of 200" in verdict.reason
+    assert "time limit" in verdict.reason and "step 60" not in verdict.reason  # no file numbers the steps
     assert verdict.first_cause is not None
     assert (verdict.first_cause.file, verdict.first_cause.line) == ("sacct.txt", 2)
     training = verdict.deliverable("Training")
@@ -131,3 +131,49 @@ def test_several_models_are_all_told(tmp_path: Path, capsys: pytest.CaptureFixtu
     said = capsys.readouterr().out
     assert "Model: one of `org/judge-7b`, `org/policy-1b`" in said
     assert "New provider" not in said
+
+
+def test_metrics_of_another_run_prove_no_learning(tmp_path: Path) -> None:
+    """The console is flat; a file beside it, which falls, is of an older run."""
+    draw = random.Random(4)
+    write(tmp_path / "train.log", sft([round(2 + draw.gauss(0, 0.05), 4) for _ in range(60)], 60))
+    history = [{"step": at, "loss": round(2 - at / 60 + draw.gauss(0, 0.05), 4)} for at in range(1, 61)]
+    (tmp_path / "trainer_state.json").write_text(
+        json.dumps({"global_step": 60, "max_steps": 60, "log_history": history})
+    )
+    verdict = judged(tmp_path, "trl", "learning", learning="loss", steps=60)
+    assert verdict.result is Result.BLOCKED
+    assert "`trainer_state.json` and `train.log` hold other values of `loss`" in verdict.reason
+
+
+def test_asked_steps_that_no_file_shows_are_not_proved(tmp_path: Path) -> None:
+    write(tmp_path / "train.log", ["Filtering: 12000 -> 0 rows", "done", "exit code 0"])
+    verdict = judged(tmp_path, "command", "run", steps=100)
+    assert verdict.result is Result.BLOCKED and "loss or reward of the 100 train steps" in verdict.reason
+
+
+def test_save_that_fails_behind_the_last_step_ends_the_run(tmp_path: Path) -> None:
+    """Here no word of the Trainer says that it came to its end; a time limit leaves what is proved."""
+    draw = random.Random(4)
+    lines = sft([2 - at / 60 + draw.gauss(0, 0.05) for at in range(60)], 60)
+    lines = [line.replace("'epoch'", "'learning_rate': 1e-05, 'epoch'") for line in lines]
+    broken = ["Traceback (most recent call last):", '  File "t.py", line 3, in <module>',
+              "OSError: [Errno 28] No space left on device"]  # fmt: skip
+    end = str({"train_runtime": 61.0, "train_loss": 1.5, "epoch": 1.0})
+    limit = "slurmstepd: error: *** JOB 9 ON n1 CANCELLED AT 2026-01-03T10:00:00 DUE TO TIME LIMIT ***"
+    hung = [
+        "[rank0]:[E1103 10:00:00 ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation"
+        " timeout: WorkNCCL(SeqNum=12, Timeout(ms)=600000) ran for 600010 milliseconds before timing"
+        " out."
+    ]
+    write(tmp_path / "train.log", [*lines, *hung])
+    assert judged(tmp_path, "trl", "smoke", steps=60).result is not Result.PASS
+    retry = "wandb: Network error (ConnectTimeout), entering retry loop."
+    for behind, result in (
+        (broken, Result.BLOCKED),
+        ([end, *broken], Result.PASS),
+        ([limit], Result.PASS),
+        ([retry], Result.PASS),
+    ):
+        write(tmp_path / "train.log", [*lines, *behind])
+        assert judged(tmp_path, "trl", "smoke", steps=60).result is result

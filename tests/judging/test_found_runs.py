@@ -12,7 +12,7 @@ from jobspec.cli import main
 from jobspec.evidence.evidence import Evidence
 from jobspec.finding import JobspecError
 from jobspec.judging.foreign_run import expected, judge_files
-from jobspec.judging.which_framework import which_framework
+from jobspec.judging.which_framework import framework_of, which_framework
 from jobspec.verdict import Deliverable, Result, Status, Verdict
 from tests.kits.found_runs import (
     END,
@@ -107,8 +107,7 @@ def test_part_of_a_longer_word_is_no_sign(tmp_path: Path) -> None:
 
 def unknown(folder: Path) -> bool:
     """Whether the folder's files show no framework: then `command` judges them."""
-    framework, sign = which_framework(folder)
-    return framework.name == "command" and sign is None
+    return framework_of(folder)[0].name == "command"
 
 
 def test_report_says_that_the_framework_is_inferred(
@@ -159,6 +158,10 @@ def test_crash_of_a_run_with_unknown_plan_passes_nothing(tmp_path: Path) -> None
     verdict = judged(tmp_path)[1]
     assert item(verdict, "Training").status is Status.BLOCKED
     assert verdict.result is not Result.PASS
+    whole = judged(tmp_path, steps=3)[1]
+    assert (item(whole, "Training").status, item(whole, "Run").status) == (Status.PASS, Status.FAIL)
+    assert whole.first_cause is not None and "ValueError" in whole.first_cause.text
+    (tmp_path / "train.log").write_text(f"{text}{END}\n{CRASH}")  # behind the Trainer's own end it is noise
     assert judged(tmp_path, steps=3)[1].result is Result.PASS
 
 
@@ -262,7 +265,13 @@ def checkpoint(folder: Path, step: int, *names: str) -> None:
 @pytest.mark.parametrize(
     ("step", "names", "status", "reason"),
     [
-        (4, ("model-00001-of-00002.safetensors", "optimizer.pt"), Status.PASS, "of step 4"),
+        (
+            4,
+            (*(f"model-0000{at}-of-00002.safetensors" for at in (1, 2)), "optimizer.pt"),
+            Status.PASS,
+            "of step 4",
+        ),
+        (4, ("model-00001-of-00002.safetensors", "optimizer.pt"), Status.BLOCKED, "`model-00002-of-00002"),
         (4, ("adapter_model.safetensors", "optimizer.pt"), Status.PASS, "of step 4"),
         (4, ("optimizer.pt",), Status.BLOCKED, "no file of `weights`"),
         (2, ("model.safetensors", "optimizer.pt"), Status.BLOCKED, "not of the last step 4"),
@@ -332,6 +341,18 @@ def test_resume_that_the_files_do_not_show(
     assert resume.status is Status.BLOCKED and reason in resume.reason
 
 
+def test_empty_file_holds_no_weights(tmp_path: Path) -> None:
+    two_processes(tmp_path, *ALL_STATE)
+    for step in (2, 4):
+        (tmp_path / f"out/checkpoint-{step}/adapter_model.safetensors").write_bytes(b"")
+    verdict = judged(tmp_path, level="checkpoint", steps=4)[1]
+    assert item(verdict, "Checkpoint").reason.endswith("lies here: `adapter_model.safetensors` is empty")
+    assert (
+        item(verdict, "Resume").status is Status.BLOCKED
+        and "the weights in `" in item(verdict, "Resume").reason
+    )
+
+
 def test_only_process_is_no_second_one(tmp_path: Path) -> None:
     two_processes(tmp_path, *ALL_STATE)
     (tmp_path / "1.log").unlink()
@@ -362,6 +383,17 @@ def test_checkpoint_of_another_run_is_not_what_a_process_went_on_from(tmp_path: 
     state.write_text(json.dumps({"global_step": 2, "max_steps": 4, "log_history": history}))
     resume = item(judged(tmp_path, level="checkpoint", steps=4)[1], "Resume")
     assert resume.status is Status.BLOCKED and "whose history holds that of step 2" in resume.reason
+
+
+def test_folder_whose_state_ends_at_the_resume_is_no_later_checkpoint(tmp_path: Path) -> None:
+    two_processes(tmp_path, *ALL_STATE)
+    first, second = ("".join(f"{bar(at, 4)}\n{logged(at)}\n" for at in steps) for steps in ((1, 2), (3, 4)))
+    (tmp_path / "1.log").write_text(f"{BEGAN}\n{first}{saves(2)}\n")
+    (tmp_path / "2.log").write_text(f"{BEGAN}\n{WENT_ON}\n{second}{saves(4)}\n")
+    assert item(judged(tmp_path, level="checkpoint", steps=4)[1], "Resume").status is Status.PASS
+    (tmp_path / "out/checkpoint-4/trainer_state.json").write_text(trainer_state(2, 1, 4))
+    resume = item(judged(tmp_path, level="checkpoint", steps=4)[1], "Resume")
+    assert resume.status is Status.BLOCKED and "a later checkpoint of that process" in resume.reason
 
 
 def test_save_before_the_first_reward_does_not_tell_a_resume_from_a_new_start(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from jobspec.metrics.several_runs import differ
+from jobspec.metrics import Row, Table
+from jobspec.metrics.several_runs import differ, numberings, several_runs
 
 NAN, INF = math.nan, math.inf
 
@@ -37,3 +38,24 @@ def test_steps_that_are_counted_otherwise_make_no_other_run() -> None:
     assert not differ(values, behind)
     assert not differ(values, {step - 10: value for step, value in values.items() if step >= 10})
     assert differ(values, {step: 2 * value for step, value in values.items()})
+
+
+def rows(source: str, steps: range, value: float) -> list[Row]:
+    return [Row("loss", at, value * (1 + at % 3 / 9), None, source, 10 * at) for at in steps]
+
+
+def test_run_that_is_written_below_another_is_one_of_its_own() -> None:
+    """Where it ends earlier, the later steps are of the one before; a resume goes on near the last step."""
+    first, short, whole = (rows("a.log", range(1, last), at) for last, at in ((41, 1), (21, 2), (41, 2)))
+    parts = numberings([*first, *(row._replace(line=500 + (row.line or 0)) for row in short)])
+    assert list(parts) == ["a.log from line 10 on", "a.log from line 510 on"]
+    assert [len(part) for part in parts.values()] == [40, 20]
+    for healthy in ([*first, *whole], [*first, *rows("a.log", range(30, 51), 2)], [*first, *first[:20]]):
+        assert list(numberings(healthy)) == ["a.log"]
+
+
+def test_steps_of_a_console_that_are_those_of_a_file_are_compared() -> None:
+    file, console = Table(tuple(rows("s.json", range(1, 41), 1))), rows("a.log", range(1, 41), 2)
+    (found,) = several_runs([file, Table(tuple(console), inferred=("a.log",))])
+    assert "`s.json` and `a.log` hold other values of `loss`" in found.what
+    assert not several_runs([file, Table(tuple(console[:20]), inferred=("a.log",))])  # it may be a resume's

@@ -88,7 +88,7 @@ def test_pattern_is_found_at_its_first_line(name: str, function: Function, kind:
         ("reward", lambda step: 3.0 + step),  # no share: it has no ceiling
         ("response_length__clip_ratio", lambda step: 0.5),
         ("actor__pg_clipfrac__clip_ratio", lambda step: 1.0),  # PPO's clipping, not of lengths
-        ("loss", lambda step: 0.0),
+        ("loss", lambda step: 0.0),  # of GRPO, for one: a constant of few digits
         ("objective__kl", lambda step: 1.5 * step),  # TRL's PPO sums it over an answer
         ("kl", lambda step: 90.0 if step in (6, 19) else 0.03 * step / 20),
         ("entropy", lambda step: 0.5 * 0.9**step),
@@ -128,6 +128,16 @@ def test_loss_that_is_0_at_once_and_stays_is_lost() -> None:
     )
     for function in (falls, around, lambda step: 1.1 if step < 25 else 0.0):
         assert kinds(table(30, loss=function)) == []
+
+
+def test_part_of_a_reward_that_is_always_0_is_named() -> None:
+    parts = {"rewards__accuracy_reward__mean": lambda step: 0.0, "rewards__format__mean": lambda step: 1.0}
+    (found,) = troubles(table(**parts))
+    assert (found.kind, found.row.metric, found.fatal) == (
+        "constant-reward",
+        "rewards/accuracy_reward/mean",
+        False,
+    )
 
 
 def test_gradients_that_end_late_contradict_no_learning() -> None:

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 from jobspec.evidence.deliverables import not_found
 from jobspec.evidence.lost_answers import most
 from jobspec.frameworks.shared.answer import unseen
+from jobspec.metrics import names
 from jobspec.metrics.finite import all_finite, first_not_finite
 from jobspec.metrics.learning_signal import MIN_POINTS, Direction, Signal, assess
-from jobspec.metrics.several_runs import MAX_SOURCES, differ
+from jobspec.metrics.several_runs import MAX_SOURCES, comparable, differ, numberings
 from jobspec.metrics.trackers import LOGS_EVERY
-from jobspec.metrics.training_health import Trouble, held_out_rise, troubles
+from jobspec.metrics.training_health import held_out_rise, troubles
+from jobspec.metrics.trouble import Trouble
+from jobspec.metrics.untrained import untrained
 from jobspec.triage.signatures import NOTE
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
@@ -79,6 +82,7 @@ def learning_deliverable(evidence: Evidence) -> Deliverable:
         return Deliverable(LEARNING, Status.BLOCKED, (item, *ends), "; ".join(reasons))
     if signal.moved or shown_elsewhere:
         reasons += filter(None, (held_out, signal.limitation()))
+        reasons += [one.what for one in problems if names.REWARD_PART.search(one.row.metric)][:MAX_TOLD]
         return Deliverable(LEARNING, Status.PASS, ends, "; ".join(reasons))
     reasons += [trouble.what for trouble in problems][:MAX_TOLD]
     last, planned = evidence.metrics.last_step() or 0, evidence.plan.expect.steps
@@ -141,10 +145,10 @@ def _unlike_files(evidence: Evidence) -> str:
     learning = evidence.plan.expect.learning
     if learning is None or not evidence.foreign:
         return ""
-    files: dict[str, dict[int, float]] = {}
-    for row in evidence.metrics.rows:
-        if row.metric == learning.metric and row.step is not None:
-            files.setdefault(row.source, {})[row.step] = row.value
+    table, asked = evidence.metrics, names.plain_name(learning.metric)
+    own = (row for row in (*table.rows, *table.aside) if names.plain_name(row.metric) == asked)
+    files = numberings(own)
+    counted = {row.source for row in table.aside}.intersection(table.inferred)
 
     def moved(name: str) -> bool:
         return assess(files[name].items(), _direction(learning)).moved
@@ -154,7 +158,9 @@ def _unlike_files(evidence: Evidence) -> str:
         (
             pair
             for pair in pairs
-            if differ(*(files[name] for name in pair)) and len({moved(name) for name in pair}) == 2
+            if (comparable(*(files[name] for name in pair)) or not counted.intersection(pair))
+            and differ(*(files[name] for name in pair))
+            and len({moved(name) for name in pair}) == 2
         ),
         None,
     )
@@ -210,6 +216,11 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
     if bad is not None:
         reason = f"{done}, but `{bad.metric}` of step {bad.step} is {bad.value}, not a finite number"
         return Deliverable(TRAINING, Status.FAIL, (row_item(bad),), reason)
+    idle = next(untrained(evidence.metrics, evidence.plan.expect.metric_keys), None)
+    if idle is not None:
+        return Deliverable(
+            TRAINING, Status.FAIL, (row_item(idle.row),), f"{done}, but {idle.what}: {idle.why}"
+        )
     done += f", logged every {every} steps" if every > 1 and len(logged) > 1 else ""
     if not announced and failure_shown(evidence):
         unknown = "and jobspec finds no number of planned steps: give `--steps`"

@@ -21,6 +21,7 @@ from jobspec.frameworks.shared.metric_deliverables import RESUME
 from jobspec.log_search import Hints, find_lines
 from jobspec.log_text import clean
 from jobspec.metrics.readers import read_json
+from jobspec.metrics.training_health import lost_at
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:
@@ -33,7 +34,16 @@ SAVED = re.compile(rf"{SAVES}\S*checkpoint-(\d+)\s*$")
 STEP = re.compile(
     r"(?:Continuing training from|Resuming training from checkpoint with epoch \d+ and) global step (\d+)\s*$"
 )
+# Source: transformers `trainer.py`; DeepSpeed and FSDP save the optimizer in folders of their own.
+PARTS = {
+    "weights": re.compile(
+        r"(?:^|/)(?:adapter_)?(?:pytorch_)?model[^/]*(?:\.safetensors|\.bin|/)|model_states"
+    ),
+    "an optimizer": re.compile(r"optim"),
+}
+SHARD = re.compile(r"-\d{5}-of-(\d{5})(\.safetensors|\.bin)$")
 LOADED = {
+    "weights": PARTS["weights"],
     "optimizer": re.compile(r"^optimizer(?:_\d+)?(?:\.(?:pt|bin)$|/)|optim_states\.pt$"),
     "scheduler": re.compile(r"^scheduler\.pt$"),
     "random state": re.compile(r"^rng_state(?:_\d+)?\.pth$"),
@@ -72,9 +82,11 @@ def judge_found(evidence: Evidence) -> Deliverable:
         return _blocked(f"the checkpoint of step {step} from which a process went on", line)
     if not any(step in one.saved and _before(one, resumed) for one in trainings):
         return _blocked(f"a process before the one that went on from step {step}, and its save there", line)
-    lacks = [what for what, names in LOADED.items() if not any(map(names.search, saved.files))]
+    lacks = [what for what, names in LOADED.items() if not any(map(names.search, filled(saved)))]
     if lacks:
         return _blocked(f"the {', '.join(lacks)} in `{saved.path}`, from which a process went on", line)
+    if part := missing_shard(saved):
+        return _blocked(f"`{part}` in `{saved.path}`, from which a process went on", line)
     metric = trained_by(evidence)
     problem = _after(evidence, step, metric)
     if problem:
@@ -86,9 +98,36 @@ def judge_found(evidence: Evidence) -> Deliverable:
     later = [one.step for one in own if _continues(saved, one, metric)]
     if not later:
         return _blocked(f"a later checkpoint of that process whose history holds that of step {step}", line)
+    lost = lost_at(evidence.metrics.series(metric), step, falls=metric == "loss")
+    if lost:
+        reason = f"a second process went on from step {step}, and {lost}: like a start from other weights"
+        return Deliverable(RESUME, Status.FAIL, (line,), reason)
     items = (line, EvidenceItem(saved.path, text=f"checkpoint of step {step}, {saved.bytes} bytes"))
     reason = f"a second process went on from step {step}, and saved step {max(later)}"
     return Deliverable(RESUME, Status.PASS, items, reason, limits=(INFERRED,))
+
+
+def filled(checkpoint: Checkpoint) -> tuple[str, ...]:
+    """Its files that are not empty, as those of a save that a full disk cut off are."""
+    return tuple(name for name in checkpoint.files if not _is_empty(Path(checkpoint.path, name)))
+
+
+def missing_shard(checkpoint: Checkpoint) -> str:
+    """The first part of its weights that its other parts' names count, and that is not there."""
+    files = set(checkpoint.files)
+    for name in checkpoint.files:
+        if part := SHARD.search(name):
+            stem, count, suffix = name[: part.start()], part[1], part[2]
+            every = (f"{stem}-{at:0{len(count)}d}-of-{count}{suffix}" for at in range(1, int(count) + 1))
+            return next((one for one in every if one not in files), "")
+    return ""
+
+
+def _is_empty(path: Path) -> bool:
+    try:
+        return path.stat().st_size == 0
+    except OSError:
+        return False
 
 
 def _trainings(evidence: Evidence) -> Iterator[Training]:
@@ -123,7 +162,10 @@ def _continues(saved: Checkpoint, later: Checkpoint, metric: str) -> bool:
     """Whether the later state holds the saved one's values, as of a Trainer that loaded it."""
     if later.step <= saved.step or STATE not in later.files:
         return False
-    return _values(saved, metric).items() <= _values(later, metric).items()
+    values = _values(later, metric)
+    return (
+        any((step or 0) > saved.step for step in values) and _values(saved, metric).items() <= values.items()
+    )
 
 
 def _values(saved: Checkpoint, metric: str) -> dict[int | None, float]:

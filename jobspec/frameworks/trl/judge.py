@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from jobspec.frameworks.shared.metric_deliverables import (
     row_item,
     training_deliverable,
 )
-from jobspec.frameworks.trl.found_resume import STATE, judge_found, trained_by
+from jobspec.frameworks.trl.found_resume import PARTS, STATE, filled, judge_found, missing_shard, trained_by
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 from jobspec.words import one_of
 
@@ -23,13 +22,6 @@ if TYPE_CHECKING:
 
 ANY_ENGINE = "which engine generated is not judged"
 NOT_RATED = "no `reward` was read: no completion is shown to be rated"
-# Source: transformers `trainer.py`; DeepSpeed and FSDP save the optimizer in folders of their own.
-PARTS = {
-    "weights": re.compile(
-        r"(?:^|/)(?:adapter_)?(?:pytorch_)?model[^/]*(?:\.safetensors|\.bin|/)|model_states"
-    ),
-    "an optimizer": re.compile(r"optim"),
-}
 
 
 def judge(evidence: Evidence) -> Iterator[Deliverable]:
@@ -81,9 +73,15 @@ def _found_checkpoint(evidence: Evidence) -> Deliverable:
         return Deliverable(CHECKPOINT, Status.BLOCKED, reason=reason)
     newest = max(saved, key=lambda one: one.step)
     item = EvidenceItem(newest.path, text=f"checkpoint of step {newest.step}, {newest.bytes} bytes")
-    lacks = [what for what, names in PARTS.items() if not any(names.search(file) for file in newest.files)]
+    files = filled(newest)
+    lacks = [what for what, names in PARTS.items() if not any(names.search(file) for file in files)]
     if lacks:
+        empty = [file for file in newest.files if file not in files]
         reason = f"of the checkpoint of step {newest.step} no file of {one_of(lacks)} lies here"
+        reason += f": `{empty[0]}` is empty" if empty else ""
+        return Deliverable(CHECKPOINT, Status.BLOCKED, (item,), reason)
+    if part := missing_shard(newest):
+        reason = f"of the weights of step {newest.step} `{part}` does not lie here"
         return Deliverable(CHECKPOINT, Status.BLOCKED, (item,), reason)
     if newest.step < last:
         reason = f"the newest checkpoint is of step {newest.step}, not of the last step {last}"
