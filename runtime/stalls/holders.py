@@ -85,7 +85,7 @@ def _behind(
         return None
     if found[1].startswith("socket"):
         far = f"socket:[{peers.get(found[2], '')}]"
-        return set(ends[far]) - {pid} or None if far in ends else None
+        return set(ends[far]) - {pid} if far in ends else None
     wanted = "r" if call.split(" ", 1)[0] in _WRITES else "w"
     return {other for other, mode in ends.get(found[1], {}).items() if wanted in mode} - {pid}
 

@@ -19,6 +19,7 @@ PROCESS, RPC = "process", "rpc"  # who is joined, and a future of torch
 STORE, JOINED, POOLED = "store", "joined", "pooled"  # of the network
 BATON = "baton"  # of a file's lock
 DEBUGGER, TERMINAL, PROMPT, PTY = "debugger", "terminal", "prompt", "pty"  # of a pipe
+CONNECTION = "connection"  # a pipe of multiprocessing
 ON_PEOPLE = (DEBUGGER, TERMINAL, PROMPT)
 TURN, SIGNAL, NATIVE = "turn of others", "signal of others", "C function"  # of locks: none is a lock's name
 SELECT = "select"  # of others
