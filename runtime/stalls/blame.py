@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from jobspec.runtime.stalls import kinds, texts, waits
+from jobspec.runtime.stalls import calls, kinds, texts, waits
 from jobspec.runtime.stalls.chains import ON_HOLDERS, behind, builders, held_by, other_end
 from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, at, called, does, moved, where
 from jobspec.runtime.stalls.libraries import is_library
@@ -99,6 +99,10 @@ def _far(members: Sequence[Process], view: View) -> str:
             who = f"`{files[0].rsplit('/', 1)[-1]}` is locked by"
         told = f"; {who} {far.name}, which {does(there)}{where(there)}"
         beyond = other_end(far, view)
+        if beyond is process and any(calls.ELSEWHERE in row[2] for row in held_by(process) or ()):
+            return (
+                f"{told}; that is another pipe: a fork may have left it this end, and who served it is gone"
+            )
         if beyond is process:
             return ": each waits for the other" if far in members else f"{told}: each waits for the other"
         return f"{told}{_next(theirs, beyond)}" if beyond not in (None, far) else told

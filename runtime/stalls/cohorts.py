@@ -24,6 +24,7 @@ class Cohort:
 
     wait: Wait
     members: Tuple[Process, ...]
+    caller: Optional[Frame] = None  # where others have come to the same place by another call
 
     @property
     def names(self) -> str:
@@ -155,11 +156,11 @@ def called(wait: Wait) -> str:
 
 def where(group: Cohort) -> str:
     """The place of a group; where its members have come there from different lines, with those."""
-    parts = by_callers(group)
-    if not parts:
-        return at(group.wait)
-    said = " and ".join(f"by {_short(part.members)} from {frame}" for frame, part in parts[:SHOWN])
-    return f"{at(replace(group.wait, thread=None))}, called {said}"
+    place = at(replace(group.wait, thread=None))
+    if group.caller:
+        return f"{place}, called from {group.caller}"
+    said = [f"by {_short(part.members)} from {part.caller}" for part in by_callers(group)]
+    return f"{place}, called {' and '.join(said[:SHOWN])}" if said else at(group.wait)
 
 
 def _short(members: Sequence[Process]) -> str:
@@ -169,7 +170,7 @@ def _short(members: Sequence[Process]) -> str:
     return ", ".join(f"pid {one.pid}" for one in members[:SHOWN])
 
 
-def by_callers(group: Cohort) -> List[Tuple[Frame, Cohort]]:
+def by_callers(group: Cohort) -> List[Cohort]:
     """The members of each line from which the place was called; none where all came the same way."""
     told = [(one, waits.of(one)) for one in group.members]
     ways = [callers.callers(wait) for _, wait in told]
@@ -182,4 +183,4 @@ def by_callers(group: Cohort) -> List[Tuple[Frame, Cohort]]:
         frame = way[depth]
         parts.setdefault((frame.function, frame.line), []).append((frame, one, wait))
     ordered = sorted(parts.values(), key=len, reverse=True)
-    return [(rows[0][0], Cohort(rows[0][2], tuple(row[1] for row in rows))) for rows in ordered]
+    return [Cohort(rows[0][2], tuple(row[1] for row in rows), rows[0][0]) for rows in ordered]

@@ -239,7 +239,7 @@ def _all_wait(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanatio
     if all(group.wait.op == "init_process_group" for group in waiting):
         return _all_join(waiting, groups)
     if len(waiting) == 1:
-        waiting = [part for _, part in by_callers(waiting[0])] or waiting
+        waiting = by_callers(waiting[0]) or waiting
     if len(waiting) == 1:
         only = waiting[0]
         what = f"all of {only.names} wait in the same place: `{only.wait.op}`{where(only)}"
@@ -330,7 +330,9 @@ def _of_all(found: Explanation, people: Sequence[Process], able: Sequence[Proces
     if len(every) < 2 or not outside or any(one not in found.named for one in every):
         return found
     who = "ranks" if every is ranked else "processes"
-    what = f"{found.what}; all {who} of the run do so: none of them differs"
+    differ = by_callers(Cohort(waits.of(every[0]), tuple(every)))
+    told = ", but not by one call" if differ else ": none of them differs"
+    what = f"{found.what}; all {who} of the run do so{told}"
     return replace(found, what=what, named=())
 
 

@@ -149,6 +149,11 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
         "give the accepted connection a time limit, and take the next one meanwhile",
         True,
     ),
+    (kinds.QUEUE, kinds.OF_RAY): (
+        "waits at a queue of Ray (`ray.util.queue`)",
+        "see which actor or task should put into it, and whether that one has ended",
+        True,
+    ),
     (kinds.QUEUE, kinds.RESULTS): (
         "waits for results of its multiprocessing pool",
         "see what the pool's workers do, and whether one was killed: its task is never done again",
