@@ -53,17 +53,7 @@ def told(
         for row in resources.values()
         for name in row
     }
-    pending: List[str] = []
-    full: List[str] = []
-    reserved = [row for group in groups.values() for row in _reserved(group)]
-    for group in groups.values():
-        if group["state"] in ("PENDING", "RESCHEDULING"):
-            text, lacks = _group(group, nodes, free), _not_free(group, nodes, free)
-            if lacks is None:
-                pending.append(text)
-            else:
-                text += f": no node has {_amounts(lacks)} free{_holders(lacks, reserved, 'placement groups')}"
-                full.append(f"{text}{_holders(lacks, held)}")
+    pending, full = _groups(list(groups.values()), nodes, free, held)
     # One of DEPENDENCIES_UNREADY waits for its arguments, and one for which nothing is asked lacks nothing.
     # Actors of a group that is not there wait for the group. An older Ray does not tell what is asked for.
     waiting = [actor for actor in actors.values() if actor["State"] == "PENDING_CREATION"]
@@ -109,6 +99,28 @@ def _task(bundle: Amounts, count: int, names: Sequence[Named]) -> str:
     known = sorted({name for name, asked in names if dict(asked) == dict(bundle)})[:SHOWN]
     called = f" {', '.join(f'`{name}`' for name in known)}" if known else ""
     return f"{count} task{'s' if count > 1 else ''}{called} of {_amounts(bundle)}"
+
+
+def _groups(
+    groups: Sequence[Mapping[str, Any]],
+    nodes: Sequence[Amounts],
+    free: Sequence[Amounts],
+    held: Sequence[Named],
+) -> Tuple[List[str], List[str]]:
+    """The placement groups that wait: those that the nodes cannot hold, or of which no more is known, and those
+    for which no node has room now, with who holds it."""
+    pending: List[str] = []
+    full: List[str] = []
+    reserved = [row for group in groups for row in _reserved(group)]
+    for group in groups:
+        if group["state"] in ("PENDING", "RESCHEDULING"):
+            text, lacks = _group(group, nodes, free), _not_free(group, nodes, free)
+            if lacks is None:
+                pending.append(text)
+            else:
+                text += f": no node has {_amounts(lacks)} free{_holders(lacks, reserved, 'placement groups')}"
+                full.append(f"{text}{_holders(lacks, held)}")
+    return pending, full
 
 
 def _group(group: Mapping[str, Any], nodes: Sequence[Amounts], free: Sequence[Amounts]) -> str:

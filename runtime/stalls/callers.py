@@ -10,7 +10,9 @@ from jobspec.runtime.stalls.libraries import is_library
 from jobspec.runtime.stalls.stacks import Frame
 from jobspec.runtime.stalls.waits import Wait
 
-_HELPER = re.compile(r"(?i)__a?enter__$|lock|mutex|semaphore|barrier|condition|latch|(?:^|\.)acquire$")
+_HELPER = re.compile(
+    r"(?i)__a?enter__$|(?<![bc])lock|mutex|semaphore|barrier|condition|latch|(?:^|\.)acquire$"
+)
 
 
 def callers(wait: Wait) -> Tuple[Frame, ...]:
