@@ -107,7 +107,7 @@ def _groups(
     free: Sequence[Amounts],
     held: Sequence[Named],
 ) -> Tuple[List[str], List[str]]:
-    """The placement groups that wait: those that the nodes cannot hold, or of which no more is known, and those
+    """The placement groups that wait: those that no node can hold, or of which no more is known, and those
     for which no node has room now, with who holds it."""
     pending: List[str] = []
     full: List[str] = []

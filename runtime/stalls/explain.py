@@ -323,7 +323,8 @@ def _chain(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
 
 
 def _of_all(found: Explanation, people: Sequence[Process], able: Sequence[Process]) -> Explanation:
-    """Nobody is named where all ranks, or all processes, wait alike for something outside of them."""
+    """Nobody is named where all ranks wait alike for something outside of them. The processes of one rank
+    are that rank's, whatever they wait for."""
     ranked = [one for one in people if one.rank]
     every = ranked if len({one.rank for one in ranked}) > 1 else list(able)
     outside = not any(in_circle(one, able) for one in found.named) and "; behind it" not in found.what
@@ -333,7 +334,7 @@ def _of_all(found: Explanation, people: Sequence[Process], able: Sequence[Proces
     differ = by_callers(Cohort(waits.of(every[0]), tuple(every)))
     told = ", but not by one call" if differ else ": none of them differs"
     what = f"{found.what}; all {who} of the run do so{told}"
-    return replace(found, what=what, named=())
+    return replace(found, what=what, named=() if every is ranked else found.named)
 
 
 def _ends(starts: Sequence[Process], able: Sequence[Process]) -> List[Process]:
