@@ -37,6 +37,7 @@ _PAIRS = {"send": ("sends", "receives"), "recv": ("receives", "sends")}
 
 def explain(view: View) -> Explanation:
     """The first cause that a rule finds, in the order of what is certain; else that none is shown."""
+    still, view = frozen(view), _whole(view)
     people = [process for process in view.last if not is_service(process)]
     # Of whom no stack was taken nothing is known: it is no group, and nobody to blame.
     unseen = [process for process in people if not process.threads and process.state not in ("T", "D")]
@@ -56,7 +57,21 @@ def explain(view: View) -> Explanation:
         told = f"no stack was taken of {names(unseen)}"
         found = replace(found, why="; ".join(part for part in (found.why, told) if part))
     node = found.node or (found.named[0].node if len({one.node for one in found.named}) == 1 else "")
-    return replace(found, cohorts=tuple(groups), frozen=frozen(view), node=node)
+    return replace(found, cohorts=tuple(groups), frozen=still, node=node)
+
+
+def _whole(view: View) -> View:
+    """The view with the first sample's stack of a process that computed while the second was taken, where
+    that one has lost frames of the program: nobody stops a process for its stack."""
+    before = {(one.node, one.pid): one for one in view.first}
+    second = []
+    for process in view.second:
+        then = before.get((process.node, process.pid))
+        mine = waits.of(process)
+        torn = mine.kind == kinds.BUSY and mine.place is None
+        whole = then is not None and torn and waits.of(then).place is not None
+        second.append(replace(process, threads=then.threads) if then and whole else process)
+    return replace(view, second=second)
 
 
 # The rules, in order.

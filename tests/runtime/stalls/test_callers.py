@@ -90,3 +90,16 @@ def test_a_ray_queue_is_none_between_processes() -> None:
     full = replace(frames[1], function="Queue.put")
     wait = waits.of(Process(1, "python", threads=(Thread("MainThread", (frames[0], full, frames[2]), 1),)))
     assert phrase(wait)[0] == "waits for room in a full queue"
+
+
+def test_a_torn_stack_of_who_computes_is_taken_from_the_first_sample() -> None:
+    def sample(*frames: Frame) -> list[Process]:
+        return [Process(1, "python", "0", "n1", (Thread("MainThread", frames, 1, True),))]
+
+    inner = Frame(
+        "RandomSampler.__iter__", "/usr/lib/python3.11/site-packages/torch/utils/data/sampler.py", 181
+    )
+    first = sample(inner, Frame("endless_prompts", "/r/train.py", 20))
+    found = explain.explain(View(first, sample(inner)))
+    assert "computes at endless_prompts (/r/train.py:20)" in found.what
+    assert found.frozen is False
