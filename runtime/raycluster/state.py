@@ -10,7 +10,7 @@ import importlib
 import json
 import re
 import sys
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 # Ends that somebody wanted. Source: ray 2.60, src/ray/gcs/gcs_actor_manager.cc and actor.proto.
 WANTED = (
@@ -53,19 +53,11 @@ def told(
         for row in resources.values()
         for name in row
     }
-    pending: List[str] = []
-    for group in groups.values():
-        if group["state"] in ("PENDING", "RESCHEDULING"):
-            bundles = ", ".join(_amounts(bundle) for bundle in group["bundles"].values())
-            why = str(group.get("stats", {}).get("scheduling_state", ""))
-            never = (
-                " (INFEASIBLE: no node can hold it)" if why == "INFEASIBLE" else f" ({why})" if why else ""
-            )
-            pending.append(f"a placement group ({group['strategy']}) of {bundles}{never}")
+    pending, full = _groups(list(groups.values()), nodes, free, held)
     # One of DEPENDENCIES_UNREADY waits for its arguments, and one for which nothing is asked lacks nothing.
     # Actors of a group that is not there wait for the group. An older Ray does not tell what is asked for.
     waiting = [actor for actor in actors.values() if actor["State"] == "PENDING_CREATION"]
-    if tasks or pending or not free:
+    if tasks or pending or full or not free:
         pending += [f"an actor `{_name(actor)}` ({actor['State']})" for actor in waiting]
     pending += [
         f"{_task(bundle, count, names)} (no node can hold it)"
@@ -85,6 +77,7 @@ def told(
     have = ", ".join(f"{most[name]:g} {name}" for name in ("CPU", "GPU") if name in most)
     return {
         "pending": pending[:20],
+        "full": full[:20],
         "queued": queued[:20],
         "dead": dead[:20],
         "restarting": restarting[:20],
@@ -108,8 +101,66 @@ def _task(bundle: Amounts, count: int, names: Sequence[Named]) -> str:
     return f"{count} task{'s' if count > 1 else ''}{called} of {_amounts(bundle)}"
 
 
-def _holders(bundle: Amounts, held: Sequence[Named]) -> str:
-    """The actors that hold something of what is asked for, those with the most first."""
+def _groups(
+    groups: Sequence[Mapping[str, Any]],
+    nodes: Sequence[Amounts],
+    free: Sequence[Amounts],
+    held: Sequence[Named],
+) -> Tuple[List[str], List[str]]:
+    """The placement groups that wait: those that no node can hold, or of which no more is known, and those
+    for which no node has room now, with who holds it."""
+    pending: List[str] = []
+    full: List[str] = []
+    reserved = [row for group in groups for row in _reserved(group)]
+    for group in groups:
+        if group["state"] in ("PENDING", "RESCHEDULING"):
+            text, lacks = _group(group, nodes, free), _not_free(group, nodes, free)
+            if lacks is None:
+                pending.append(text)
+            else:
+                text += f": no node has {_amounts(lacks)} free{_holders(lacks, reserved, 'placement groups')}"
+                full.append(f"{text}{_holders(lacks, held)}")
+    return pending, full
+
+
+def _group(group: Mapping[str, Any], nodes: Sequence[Amounts], free: Sequence[Amounts]) -> str:
+    """A placement group that waits, in words."""
+    bundles = list(group["bundles"].values())
+    why = str(group.get("stats", {}).get("scheduling_state", ""))
+    if group["strategy"] == "STRICT_SPREAD" and len(bundles) > len(nodes):
+        why = f"it needs {len(bundles)} nodes, and there are {len(nodes)}"
+    elif why == "INFEASIBLE":
+        why = "INFEASIBLE: no node can hold it"
+    elif _not_free(group, nodes, free) is not None:
+        why = ""  # said by who holds it
+    said = ", ".join(_amounts(bundle) for bundle in bundles)
+    return f"a placement group ({group['strategy']}) of {said}" + (f" ({why})" if why else "")
+
+
+def _not_free(
+    group: Mapping[str, Any], nodes: Sequence[Amounts], free: Sequence[Amounts]
+) -> Optional[Amounts]:
+    """The first of its bundles that each would fit on a node, and that none has free."""
+    bundles = list(group["bundles"].values())
+    if not free or not all(_fits(bundle, nodes) for bundle in bundles):
+        return None
+    return next((bundle for bundle in bundles if not _fits(bundle, free)), None)
+
+
+def _reserved(group: Mapping[str, Any]) -> List[Named]:
+    """What a placement group that stands has reserved, all its bundles together."""
+    if group["state"] != "CREATED":
+        return []
+    amounts: Dict[str, float] = {}
+    for bundle in group["bundles"].values():
+        for key, value in bundle.items():
+            amounts[key] = amounts.get(key, 0.0) + value
+    name = str(group.get("name") or group.get("placement_group_id", ""))
+    return [(name, amounts)]
+
+
+def _holders(bundle: Amounts, held: Sequence[Named], whose: str = "actors") -> str:
+    """The actors, or groups, that hold something of what is asked for, those with the most first."""
     found = [
         (name, {key: have[key] for key in bundle if have.get(key)})
         for name, have in held
@@ -117,7 +168,7 @@ def _holders(bundle: Amounts, held: Sequence[Named]) -> str:
     ]
     found.sort(key=lambda row: -max(row[1].values()))
     said = ", ".join(f"`{name}` {_amounts(have)}" for name, have in found[:SHOWN])
-    return f" (actors hold: {said})" if said else ""
+    return f" ({whose} hold: {said})" if said else ""
 
 
 def _cause(text: str) -> str:
@@ -183,7 +234,7 @@ def main(address: str) -> int:
     tasks, free = _tasks(address)
     names: List[Named] = []
     held: List[Named] = []
-    if tasks:
+    if tasks or any(group["state"] == "PENDING" for group in groups.values()):
         with contextlib.suppress(Exception):  # not documented: without it the names are missing
             names, held = _named(state.state._connect_and_get_accessor())
     found = told(actors, groups, nodes, tasks, free, names, held)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from jobspec.runtime.stalls import kinds, texts, waits
+from jobspec.runtime.stalls import calls, kinds, texts, waits
 from jobspec.runtime.stalls.chains import ON_HOLDERS, behind, builders, held_by, other_end
-from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, at, does, moved
+from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, at, called, does, moved, where
 from jobspec.runtime.stalls.libraries import is_library
 from jobspec.runtime.stalls.phrases import DOES, SPECIAL, phrase
 from jobspec.runtime.stalls.stacks import Frame, Process, Thread
@@ -32,6 +32,7 @@ class Explanation:
     node: str = ""
 
 
+MOST_THREADS = 3  # in a sentence
 _FAR = {
     kinds.FILE_LOCK: "it is held by", kinds.BATON: "such a file is open in", kinds.CHILD: "that is",
     kinds.PROCESS: "that is", kinds.JOIN: "behind it is", kinds.FUTURE: "behind it is",
@@ -58,8 +59,8 @@ def blame(kind: str, members: Sequence[Process], view: Optional[View]) -> Explan
     doing = f"moves: it is late, or works without end{now}" if moves else does(group)
     one = wait.op and wait.kind in kinds.AT_ONE and len({waits.of(member).op for member in members}) == 1
     on = f" on {wait.op}" if one and (wait.kind, wait.op) not in SPECIAL else ""
-    what = f"{group.names} {doing}{on}{at(wait)}{more}"
-    why = "" if wait.sure else "inferred from its stack: no frame says what it waits for"
+    what = f"{group.names} {doing}{on}{where(group)}{more}{_at_end(members[0])}"
+    why = "" if wait.sure else _unsure(members[0], wait)
     told = wait.kind if wait.kind != kinds.OTHER else kind
     mine = Explanation(told, what, why, fix, blocked, not wait.sure, tuple(members), place)
     if view is None or moves:
@@ -70,7 +71,14 @@ def blame(kind: str, members: Sequence[Process], view: Optional[View]) -> Explan
         at_fault = place if wait.op == kinds.HANDSHAKE else theirs.frame  # anybody may have connected
         what = f"{what}; behind it {theirs.what}"
         return replace(theirs, what=what, named=tuple(members), frame=at_fault)
-    return replace(mine, what=f"{what}{_far(members, view) or _behind_thread(members[0], wait)}")
+    return replace(mine, what=f"{what}{_far(members, view) or _behind_thread(members[0], wait, view)}")
+
+
+def _unsure(process: Process, wait: Wait) -> str:
+    if wait.thread is None or wait.thread is waits.working(process):
+        return "inferred from its stack: no frame says what it waits for"
+    one = "coroutine" if wait.thread.is_task else "thread"
+    return f"inferred: that this {one} is the one that it waits for is not shown"
 
 
 def _far(members: Sequence[Process], view: View) -> str:
@@ -89,8 +97,12 @@ def _far(members: Sequence[Process], view: View) -> str:
         who = _FAR.get(mine.op) or _FAR.get(mine.kind, "the other end is")
         if mine.kind == kinds.FILE_LOCK and (files := far.facts.get("locked")):
             who = f"`{files[0].rsplit('/', 1)[-1]}` is locked by"
-        told = f"; {who} {far.name}, which {does(there)}{at(there.wait)}"
+        told = f"; {who} {far.name}, which {does(there)}{where(there)}"
         beyond = other_end(far, view)
+        if beyond is process and any(calls.ELSEWHERE in row[2] for row in held_by(process) or ()):
+            return (
+                f"{told}; that is another pipe: a fork may have left it this end, and who served it is gone"
+            )
         if beyond is process:
             return ": each waits for the other" if far in members else f"{told}: each waits for the other"
         return f"{told}{_next(theirs, beyond)}" if beyond not in (None, far) else told
@@ -107,7 +119,11 @@ def _far(members: Sequence[Process], view: View) -> str:
     rows = held_by(process) if streams or wait.kind in ON_HOLDERS else None
     if rows is None:
         return ""
-    return f"; it waits for {_holders(rows)}" if rows else "; no other process of the run has the other end"
+    return (
+        f"; it waits for {_holders(rows, process, view)}"
+        if rows
+        else "; no other process of the run has the other end"
+    )
 
 
 def _next(wait: Wait, far: Process) -> str:
@@ -117,20 +133,22 @@ def _next(wait: Wait, far: Process) -> str:
     return f"; {lead} {far.name}, which {does(Cohort(there, (far,)))}{at(there)}"
 
 
-def _behind_thread(process: Process, wait: Wait) -> str:
+def _behind_thread(process: Process, wait: Wait, view: View) -> str:
     """For whom the thread waits that the process waits for."""
     thread = wait.thread if wait.kind != kinds.STOPPED else None
     rows = process.facts.get("behind", {}).get(str(thread.number)) if thread else None
-    return f"; it waits for {_holders(rows)}" if rows else ""
+    return f"; it waits for {_holders(rows, process, view)}" if rows else ""
 
 
-def _holders(rows: Sequence[Sequence[Any]]) -> str:
+def _holders(rows: Sequence[Sequence[Any]], process: Process, view: View) -> str:
     """Those that could end a wait, and for whom they wait themselves."""
-    said = [
-        f"pid {pid} (`{command}`{f', {call}' if call else ''})"
-        + (f", which waits for {_holders(further[0])}" if further else "")
-        for pid, command, call, *further in rows[:SHOWN]
-    ]
+    ranked = {one.pid: f"rank {one.rank}, " for one in view.last if one.node == process.node and one.rank}
+    said = []
+    for pid, command, call, *further in rows[:SHOWN]:
+        program = " ".join(str(command).split())
+        one = f"{ranked.get(pid, '')}pid {pid} (`{program}`{f', {call}' if call else ''})"
+        more = f", which waits for {_holders(further[0], process, view)}" if further else ""
+        said.append("that process itself" if pid == process.pid else one + more)
     return said[0] if len(said) == 1 else f"one of {', '.join(said)}"
 
 
@@ -143,6 +161,11 @@ def _within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, s
     if not inner and (wait.kind not in (kinds.QUEUE, kinds.LOCK) or wait.op == kinds.DRAIN):
         return wait, "", wait.place
     others = _other_threads(process, wait)
+    feeding = [one for one in others if wait.op == kinds.RESULTS and one.thread and _feeds(one.thread)]
+    if feeding:
+        return wait, f"; its tasks come from {_and_threads(process, feeding, ', which')}", wait.place
+    if wait.kind == kinds.LOCK and (same := _at_same(process, wait)):
+        return wait, f"; {_and_threads(process, same)}", wait.place
     if wait.kind == kinds.FUTURE and not others:  # of coroutines of a loop in another thread
         others = waits.coroutines(process)
     told = [one for one in others if one.kind not in _TELLS_LITTLE and (inner or not texts.naps(one.place))]
@@ -158,7 +181,44 @@ def _within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, s
         rests = others[0].kind in (kinds.QUEUE, kinds.LOOP, kinds.IDLE) and others[0].op != kinds.FULL
         idle = wait.kind == kinds.JOIN and rests
         return wait, more, wait.place if idle else others[0].place
+    if inner and others and not told:
+        return wait, f"; {_and_threads(process, others)}", wait.place
     return wait, "", wait.place
+
+
+def _at_same(process: Process, wait: Wait) -> List[Wait]:
+    """The other threads that wait at the same lock or condition, by the lines of the program."""
+    name = texts.awaited(wait.place.text) if wait.place else ""
+    found: Dict[Tuple[str, ...], Wait] = {}
+    for thread in process.threads if name and wait.place else ():
+        other = waits.of_thread(process, thread)
+        if thread is wait.thread or other.kind != kinds.LOCK or other.place is None or wait.place is None:
+            continue
+        if texts.awaited(other.place.text) == name and _same_scope(name, other.place, wait.place):
+            found.setdefault((*other.key, called(other)), other)
+    return list(found.values())
+
+
+def _feeds(thread: Thread) -> bool:
+    """Whether it is the thread of a pool that takes the tasks from an iterator of the program."""
+    return any(frame.function.endswith("_handle_tasks") for frame in thread.frames)
+
+
+def _at_end(process: Process) -> str:
+    """Whether the program is over but for its threads, in words."""
+    frames = process.main.frames if process.main else ()
+    ends = any(frame.function in ("_shutdown", "_python_exit") for frame in frames)
+    over = ends and process.main is not None and waits.own_frame(process.main) is None
+    return "; its main thread has come to the end of the program, and waits for its threads" * over
+
+
+def _and_threads(process: Process, others: Sequence[Wait], link: str = "") -> str:
+    """What further threads of it do, in words."""
+    return "; ".join(
+        f"{one.thread.label}{link} {does(Cohort(one, (process,)))}{at(one)}"
+        for one in others[:MOST_THREADS]
+        if one.thread
+    )
 
 
 def _in_loop(process: Process, wait: Wait) -> Tuple[Wait, str, Optional[Frame]]:
@@ -183,6 +243,8 @@ def _in_loop(process: Process, wait: Wait) -> Tuple[Wait, str, Optional[Frame]]:
             return replace(outer[0], sure=False), more, outer[0].place
     if len(waiting) == 1:
         return waiting[0], "", waiting[0].place
+    ops = {one.op for one in waiting}
+    wait = replace(wait, op=ops.pop()) if len(ops) == 1 and ops <= {kinds.TURN, kinds.SIGNAL} else wait
     places = ", ".join(f"{one.place}" for one in waiting[:SHOWN])
     return wait, f"; its coroutines wait at {places}" if places else "", wait.place
 
@@ -231,7 +293,7 @@ def _lock(process: Process) -> Optional[Explanation]:
         if owner is None:
             continue
         other = waits.own_frame(owner)
-        base = f"in {process.name} {thread.label} waits for `{name}` at {mine}"
+        base = f"in {process.name} {thread.label} waits for `{name}` at {mine}{_called(thread, mine)}"
         fix = DOES[kinds.LOCK][1]
         inferred = "inferred from the lines of the program: names of locks, not the locks themselves"
         if owner is thread:
@@ -240,13 +302,18 @@ def _lock(process: Process) -> Optional[Explanation]:
             what = f"{base}, and holds it itself at {thread.frames[taken]}{on_top}"
             fix = _IN_HANDLER if on_top else fix
         elif id(owner) in wanted and other and _holds(thread, wanted[id(owner)], other):
-            what = f"{base}, which {owner.label} holds; that one waits for `{wanted[id(owner)]}` at {other}"
+            wants = f"`{wanted[id(owner)]}` at {other}{_called(owner, other)}"
+            what = f"{base}, which {owner.label} holds; that one waits for {wants}"
         else:
             loop = "; it cannot go on, since that thread runs its event loop" * owner.is_task
             what = f"{base}, which {owner.label} holds at {other}{loop}"
         frame = mine if owner is thread or id(owner) in wanted else other
         return Explanation("lock", what, inferred, fix, False, True, (process,), frame)
     return _further_in(process)
+
+
+def _called(thread: Thread, place: Optional[Frame]) -> str:
+    return called(Wait(kinds.LOCK, place, thread))
 
 
 def _on_top(frames: Sequence[Frame], taken: int) -> str:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from jobspec.runtime.stalls import waits
+from jobspec.runtime.stalls import callers, waits
 from jobspec.runtime.stalls.flight import Front
 from jobspec.runtime.stalls.kinds import ON_RANKS
 from jobspec.runtime.stalls.phrases import phrase
 from jobspec.runtime.stalls.ras import Trouble
-from jobspec.runtime.stalls.stacks import Process
+from jobspec.runtime.stalls.stacks import Frame, Process
 from jobspec.runtime.stalls.waits import Wait
 
 BUSY_SHARE = 0.5  # of a core, between two samples
@@ -24,6 +24,7 @@ class Cohort:
 
     wait: Wait
     members: Tuple[Process, ...]
+    caller: Optional[Frame] = None  # where others have come to the same place by another call
 
     @property
     def names(self) -> str:
@@ -99,7 +100,7 @@ def spans(numbers: Sequence[int]) -> str:
 
 def group_line(group: Cohort) -> str:
     """One group, for people."""
-    return f"{group.names}: {does(group)}{at(group.wait)}"
+    return f"{group.names}: {does(group)}{where(group)}"
 
 
 def is_service(process: Process) -> bool:
@@ -141,6 +142,45 @@ def does(group: Cohort) -> str:
 
 
 def at(wait: Wait) -> str:
+    """Its place; of a helper with who called it."""
     if wait.place is None:
         return ""
-    return f" at {wait.place}" + (f": `{wait.place.text}`" if wait.place.text else "")
+    text = f": `{wait.place.text}`" if wait.place.text else ""
+    return f" at {wait.place}{text}{called(wait)}"
+
+
+def called(wait: Wait) -> str:
+    outer = callers.callers(wait) if callers.is_helper(wait) else ()
+    return f", called from {outer[0]}" if outer else ""
+
+
+def where(group: Cohort) -> str:
+    """The place of a group; where its members have come there from different lines, with those."""
+    place = at(replace(group.wait, thread=None))
+    if group.caller:
+        return f"{place}, called from {group.caller}"
+    said = [f"by {_short(part.members)} from {part.caller}" for part in by_callers(group)]
+    return f"{place}, called {' and '.join(said[:SHOWN])}" if said else at(group.wait)
+
+
+def _short(members: Sequence[Process]) -> str:
+    """The ranks alone, or the pids."""
+    if all(one.rank.isdecimal() for one in members):
+        return ranks(sorted({int(one.rank) for one in members}))
+    return ", ".join(f"pid {one.pid}" for one in members[:SHOWN])
+
+
+def by_callers(group: Cohort) -> List[Cohort]:
+    """The members of each line from which the place was called; none where all came the same way."""
+    told = [(one, waits.of(one)) for one in group.members]
+    ways = [callers.callers(wait) for _, wait in told]
+    rows = enumerate(zip(*ways))  # noqa: B905 - Python 3.9; to the shortest
+    depth = next((at for at, row in rows if len({(one.function, one.line) for one in row}) > 1), None)
+    if depth is None or any(wait.key != group.wait.key for _, wait in told):
+        return []
+    parts: Dict[Tuple[str, int], List[Tuple[Frame, Process, Wait]]] = {}
+    for (one, wait), way in zip(told, ways):  # noqa: B905 - Python 3.9
+        frame = way[depth]
+        parts.setdefault((frame.function, frame.line), []).append((frame, one, wait))
+    ordered = sorted(parts.values(), key=len, reverse=True)
+    return [Cohort(rows[0][2], tuple(row[1] for row in rows), rows[0][0]) for rows in ordered]

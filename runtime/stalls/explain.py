@@ -16,7 +16,7 @@ from jobspec.runtime.stalls.cohorts import (
     SHOWN,
     Cohort,
     View,
-    at,
+    by_callers,
     cohorts,
     does,
     frozen,
@@ -24,6 +24,7 @@ from jobspec.runtime.stalls.cohorts import (
     names,
     ranks,
     role,
+    where,
 )
 from jobspec.runtime.stalls.flight import Front
 from jobspec.runtime.stalls.kinds import ON_RANKS
@@ -36,6 +37,7 @@ _PAIRS = {"send": ("sends", "receives"), "recv": ("receives", "sends")}
 
 def explain(view: View) -> Explanation:
     """The first cause that a rule finds, in the order of what is certain; else that none is shown."""
+    still, view = frozen(view), _whole(view)
     people = [process for process in view.last if not is_service(process)]
     # Of whom no stack was taken nothing is known: it is no group, and nobody to blame.
     unseen = [process for process in people if not process.threads and process.state not in ("T", "D")]
@@ -55,7 +57,21 @@ def explain(view: View) -> Explanation:
         told = f"no stack was taken of {names(unseen)}"
         found = replace(found, why="; ".join(part for part in (found.why, told) if part))
     node = found.node or (found.named[0].node if len({one.node for one in found.named}) == 1 else "")
-    return replace(found, cohorts=tuple(groups), frozen=frozen(view), node=node)
+    return replace(found, cohorts=tuple(groups), frozen=still, node=node)
+
+
+def _whole(view: View) -> View:
+    """The view with the first sample's stack of a process that computed while the second was taken, where
+    that one has lost frames of the program: nobody stops a process for its stack."""
+    before = {(one.node, one.pid): one for one in view.first}
+    second = []
+    for process in view.second:
+        then = before.get((process.node, process.pid))
+        mine = waits.of(process)
+        torn = mine.kind == kinds.BUSY and mine.place is None
+        whole = then is not None and torn and waits.of(then).place is not None
+        second.append(replace(process, threads=then.threads) if then and whole else process)
+    return replace(view, second=second)
 
 
 # The rules, in order.
@@ -79,7 +95,7 @@ def _half_open(view: View, people: Sequence[Process], groups: Sequence[Cohort]) 
     if not found:
         return None
     waiting = next((group for group in groups if group.wait.kind in ON_RANKS), None)
-    met = f", while {waiting.names} {does(waiting)}{at(waiting.wait)}" if waiting else ""
+    met = f", while {waiting.names} {does(waiting)}{where(waiting)}" if waiting else ""
     rest = len(found) - 1
     more = f"; so it is with {rest} further connection{'s' if rest > 1 else ''}" if rest else ""
     fix = "look at the network between these hosts: firewall rules, a route, MTU, a cable or switch"
@@ -199,7 +215,7 @@ def _ranks(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
     for waiting, others in parts:
         if waiting and others:
             told = blame("rank-differs", _odd(_first(others, view), view), view)
-            met = "; ".join(f"{group.names} {does(group)}{at(group.wait)}" for group in waiting[:3])
+            met = "; ".join(f"{group.names} {does(group)}{where(group)}" for group in waiting[:3])
             return replace(told, what=f"{told.what}, while {met}")
     for waiting, _ in parts:
         if len(waiting) > 1 or (waiting and len(waiting[0].members) > 1):
@@ -238,15 +254,17 @@ def _all_wait(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanatio
     if all(group.wait.op == "init_process_group" for group in waiting):
         return _all_join(waiting, groups)
     if len(waiting) == 1:
+        waiting = by_callers(waiting[0]) or waiting
+    if len(waiting) == 1:
         only = waiting[0]
-        what = f"all of {only.names} wait in the same place: `{only.wait.op}`{at(only.wait)}"
+        what = f"all of {only.names} wait in the same place: `{only.wait.op}`{where(only)}"
         why = "their stacks do not differ; sizes, arguments (`src`, `group`), the network or a device may"
         fix = "compare the flight recorder's dumps (sizes and order), NCCL's log and the GPUs of all ranks"
         if pair := _PAIRS.get(only.wait.op.lstrip("i")[:4]):
             why = "each of them {}, and none of them {}".format(*pair)
             fix = "let the one of each pair send while the other receives, or use `batch_isend_irecv`"
         return Explanation("collective-all", what, why, fix, inferred=True, frame=only.wait.place)
-    said = "; ".join(f"{group.names} {does(group)}{at(group.wait)}" for group in waiting[:4])
+    said = "; ".join(f"{group.names} {does(group)}{where(group)}" for group in waiting[:4])
     what = f"the ranks wait for other ranks at different places: {said}"
     fix = "make all ranks call the same collectives in the same order; look for a branch that only some take"
     rare = _stranger(waiting)
@@ -261,9 +279,9 @@ def _all_wait(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanatio
 
 def _all_join(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanation:
     """All that were seen wait for others to join a process group; with who waits for them by Ray."""
-    said = "; ".join(f"{group.names} {does(group)}{at(group.wait)}" for group in waiting[:4])
+    said = "; ".join(f"{group.names} {does(group)}{where(group)}" for group in waiting[:4])
     asking = [group for group in groups if group.wait.kind == kinds.RAY]
-    met = f", while {asking[0].names} {does(asking[0])}{at(asking[0].wait)}" if asking else ""
+    met = f", while {asking[0].names} {does(asking[0])}{where(asking[0])}" if asking else ""
     why = "who has not come is not among them, unless their addresses or world sizes differ"
     place = waiting[0].wait.place
     return Explanation(
@@ -309,14 +327,29 @@ def _chain(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
     found = blame("waits", mine, view)
     opened = [one for one in people if waits.of(one).op == kinds.ACCEPT]
     others = [one for one in (*firm, *able, *opened) if one not in found.named and one.name not in found.what]
-    found = replace(found, named=tuple(firm)) if circle else found
+    found = replace(found, named=tuple(firm)) if circle else _of_all(found, people, able)
     if others:
-        said = "; ".join(f"{group.names} {does(group)}{at(group.wait)}" for group in cohorts(others)[:3])
+        said = "; ".join(f"{group.names} {does(group)}{where(group)}" for group in cohorts(others)[:3])
         round_ = any(in_circle(one, able) for one in found.named) and "each waits" not in found.what
         found = replace(
             found, what=f"{found.what}, while {said}{': each seems to wait for another' * round_}"
         )
     return found
+
+
+def _of_all(found: Explanation, people: Sequence[Process], able: Sequence[Process]) -> Explanation:
+    """Nobody is named where all ranks wait alike for something outside of them. The processes of one rank
+    are that rank's, whatever they wait for."""
+    ranked = [one for one in people if one.rank]
+    every = ranked if len({one.rank for one in ranked}) > 1 else list(able)
+    outside = not any(in_circle(one, able) for one in found.named) and "; behind it" not in found.what
+    if len(every) < 2 or not outside or any(one not in found.named for one in every):
+        return found
+    who = "ranks" if every is ranked else "processes"
+    differ = by_callers(Cohort(waits.of(every[0]), tuple(every)))
+    told = ", but not by one call" if differ else ": none of them differs"
+    what = f"{found.what}; all {who} of the run do so{told}"
+    return replace(found, what=what, named=() if every is ranked else found.named)
 
 
 def _ends(starts: Sequence[Process], able: Sequence[Process]) -> List[Process]:
@@ -339,7 +372,7 @@ def _roots(able: Sequence[Process]) -> List[Process]:
 
 
 def _several(best: Sequence[Cohort]) -> Explanation:
-    said = "; ".join(f"{group.names} {does(group)}{at(group.wait)}" for group in best[:4])
+    said = "; ".join(f"{group.names} {does(group)}{where(group)}" for group in best[:4])
     what = f"several processes stand, and none is shown to wait for another: {said}"
     return Explanation("several", what, "", "look at their stacks", inferred=True, frame=best[0].wait.place)
 

@@ -12,7 +12,7 @@ import socket
 import struct
 from typing import Any, Dict, List, Mapping, Optional, Set
 
-from jobspec.runtime.stalls import proc_facts
+from jobspec.runtime.stalls import calls, proc_facts
 
 Known = Mapping[int, Dict[str, Any]]
 _TARGET = re.compile(r" on ((?:pipe|socket):\[(\d+)\])$")
@@ -24,6 +24,7 @@ _LOCK = re.compile(r"^(\d+): (-> )?\w+ +\w+ +\w+ +(\d+) ", re.MULTILINE)
 _PIDFD = re.compile(r"^Pid:\s+(\d+)$", re.MULTILINE)
 _AT_LOCKS, _NAPS = ("flock", "fcntl"), ("nanosleep", "clock_nanosleep")  # SQLite naps between its tries
 SHOWN, COMMAND_CHARS = 8, 60
+
 _BY_FAMILY, _DUMP, _DONE, _ERROR, _SHOW_PEER, _PEER = 20, 0x301, 3, 2, 4, 2
 _HEADER, _ATTRIBUTES_AT = struct.Struct("=IHHII"), 32
 
@@ -34,11 +35,11 @@ def tell(known: Known) -> None:
     for pid, facts in known.items():
         for target, mode in facts.pop("ends", {}).items():
             ends.setdefault(target, {})[pid] = mode
-    calls = [str(call) for facts in known.values() for call in facts.get("calls", {}).values()]
-    at_sockets = any(" on socket:[" in call or call.startswith(_LOOPS) for call in calls)
+    asked = [str(call) for facts in known.values() for call in facts.get("calls", {}).values()]
+    at_sockets = any(" on socket:[" in call or call.startswith(_LOOPS) for call in asked)
     peers = _unix_peers() if at_sockets else {}
-    holders = _lock_holders() if any(call.startswith(_AT_LOCKS) for call in calls) else {}
-    if any(call.startswith(_NAPS) for call in calls):
+    holders = _lock_holders() if any(call.startswith(_AT_LOCKS) for call in asked) else {}
+    if any(call.startswith(_NAPS) for call in asked):
         locked = _locked(known)
         holders = {**_of_open_files(known, locked), **holders}
         for path, pid in locked.items():
@@ -49,7 +50,7 @@ def tell(known: Known) -> None:
         for thread, call in facts.get("calls", {}).items():
             found = _behind(pid, str(call), known, ends, peers, holders)
             if found is not None:
-                behind[thread] = [_row(other, known[other]) for other in sorted(found)[:SHOWN]]
+                behind[thread] = _rows(found, known, _far_end(str(call), peers))
         if behind:
             facts["behind"] = behind
     for pid, facts in known.items():
@@ -85,7 +86,7 @@ def _behind(
         return None
     if found[1].startswith("socket"):
         far = f"socket:[{peers.get(found[2], '')}]"
-        return set(ends[far]) - {pid} or None if far in ends else None
+        return set(ends[far]) - {pid} if far in ends else None
     wanted = "r" if call.split(" ", 1)[0] in _WRITES else "w"
     return {other for other, mode in ends.get(found[1], {}).items() if wanted in mode} - {pid}
 
@@ -122,6 +123,25 @@ def _beyond(rows: List[List[Any]], known: Known, seen: Set[int]) -> None:
         if further and not proc_facts.is_python(row[0]):
             row.append([[*one[:3]] for one in further])
             _beyond(row[3], known, {*seen, row[0]})
+
+
+def _far_end(call: str, peers: Mapping[str, str]) -> str:
+    """The other end of the pair of sockets at which the call waits."""
+    found = _TARGET.search(call)
+    return f" on socket:[{peers.get(found[2], '')}]" if found and found[1].startswith("socket") else ""
+
+
+def _rows(found: Set[int], known: Known, far: str) -> List[List[Any]]:
+    """Those that could end a wait; of a pair of sockets those that wait at its other end, where any does:
+    whom a fork has only left that end waits at one of its own."""
+    at_it = {
+        pid for pid in found
+        if far and any(str(call).endswith(far) for call in known[pid].get("calls", {}).values())
+    }  # fmt: skip
+    rows = [_row(pid, known[pid]) for pid in sorted(at_it or found)[:SHOWN]]
+    for row in rows if far and not at_it else ():
+        row[2] = row[2].replace(" on socket", calls.ELSEWHERE)
+    return rows
 
 
 def _row(pid: int, facts: Mapping[str, Any]) -> List[Any]:

@@ -10,7 +10,7 @@ from typing import List, Optional, Sequence
 
 from jobspec.runtime.stalls import kinds, waits
 from jobspec.runtime.stalls.blame import Explanation
-from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, at, cohorts, does
+from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, cohorts, does, where
 from jobspec.runtime.stalls.phrases import DOES
 from jobspec.runtime.stalls.stacks import Process
 
@@ -30,6 +30,11 @@ def demand(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
     place = waiting[0].wait.place
     met = f"{waiting[0].names} {does(waiting[0])}"
     pending = _without_begun(list(view.ray.get("pending", ())), people)
+    if full := list(view.ray.get("full", ())):
+        fix = "remove a group that is done with (`remove_placement_group`), end actors, or ask for less"
+        why = str(view.ray.get("have", ""))
+        what = f"Ray has no room now for {full[0]}, and {met}"
+        return Explanation("ray-demand", what, why, fix, named=waiting[0].members, frame=place)
     if pending:
         what = f"Ray has not the resources for {pending[0]}, and {met}"
         why = str(view.ray.get("have", ""))
@@ -72,7 +77,7 @@ def _queued(view: View, waiting: Sequence[Cohort], busy: Sequence[Process]) -> O
     what = f"no node has room for {queued[0]}, no process of Ray is at work, and {asks.names} {does(asks)}"
     fix = "leave room beside the actors (their `num_cpus`, `num_gpus`), or let the task ask for less"
     return Explanation(
-        "ray-demand", f"{what}{at(asks.wait)}", "", fix, False, True, asks.members, asks.wait.place
+        "ray-demand", f"{what}{where(asks)}", "", fix, False, True, asks.members, asks.wait.place
     )
 
 
@@ -82,9 +87,7 @@ def all_wait(people: Sequence[Process]) -> Optional[Explanation]:
     if not waiting:
         return None
     actors = [one for one in waiting if one.command.startswith("ray::")]
-    said = "; ".join(
-        f"{group.names} {does(group)}{at(group.wait)}" for group in cohorts(actors or waiting)[:4]
-    )
+    said = "; ".join(f"{group.names} {does(group)}{where(group)}" for group in cohorts(actors or waiting)[:4])
     begun = [one for one in people if waits.of(one).place is None and _METHOD.match(one.command)]
     what = f"{said}, and {_begun(begun) or 'no process of the run is seen to work on it'}"
     place = waits.of((actors or waiting)[0]).place

@@ -46,7 +46,7 @@ DOES: Dict[str, Tuple[str, str, bool]] = {
         True,
     ),
     kinds.QUEUE: (
-        "waits at a queue or a pipe between processes",
+        "waits at a queue between processes",
         "see who should put into it, or take from it",
         True,
     ),
@@ -129,9 +129,29 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
         "see which thread or coroutine should put into it, and whether an error ended that one",
         True,
     ),
-    (kinds.QUEUE, kinds.HANDSHAKE): (
+    (kinds.PIPE, kinds.CONNECTION): (
+        "waits for a message at a pipe of `multiprocessing`",
+        "see whether the other end still runs, and whether it answers every message",
+        True,
+    ),
+    (kinds.PIPE, kinds.FULL): (
+        "waits for room in a full pipe of `multiprocessing`",
+        "see who should receive from it",
+        True,
+    ),
+    (kinds.PIPE, kinds.SELECT): (
+        "waits for one of its pipes, connections or processes (`multiprocessing.connection.wait`)",
+        "see which of them it has been given, and who should write to it or end",
+        True,
+    ),
+    (kinds.PIPE, kinds.HANDSHAKE): (
         "waits for the authentication of whoever has connected to it",
         "give the accepted connection a time limit, and take the next one meanwhile",
+        True,
+    ),
+    (kinds.QUEUE, kinds.OF_RAY): (
+        "waits at a queue of Ray (`ray.util.queue`)",
+        "see which actor or task should put into it, and whether that one has ended",
         True,
     ),
     (kinds.QUEUE, kinds.RESULTS): (

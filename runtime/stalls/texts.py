@@ -19,6 +19,7 @@ SYNC = re.compile(r"\.(?:item|tolist|cpu|numpy)\(\)|\.synchronize\(\)")
 JOINS = re.compile(r"\b(?:TCPStore|FileStore)\(")  # C++ polls until all of its world are there
 STORE = re.compile(r"(?:store|prefix)\w*\.(?:wait|get|multi_get)\(")
 _LOCK = re.compile(r"^(?:async )?with (.+?):|^(?:\w+ = )?([\w.\[\]]+)\.acquire\(")
+_AWAITED = re.compile(r"([\w.\[\]]+)\.wait(?:_for)?\(")
 _LOCKISH = re.compile(r"(?i)lock|mutex|sem|guard|cond\b")
 _SECONDS = re.compile(r"\bsleep\((\d+(?:\.\d+)?|\.\d+)\)")
 
@@ -28,6 +29,12 @@ def wanted_lock(text: str) -> str:
     found = _LOCK.match(text.strip())
     name = (found[1] or found[2]) if found else ""
     return name if found and (found[2] or _LOCKISH.search(name) or re.fullmatch(r"[\w.\[\]]+", name)) else ""
+
+
+def awaited(text: str) -> str:
+    """The lock, condition or event at which a line of the program waits."""
+    found = _AWAITED.search(text)
+    return found[1] if found else wanted_lock(text)
 
 
 def naps(place: Optional[Frame]) -> bool:

@@ -43,9 +43,10 @@ _RULES: Tuple[Tuple[str, Pattern[str], Pattern[str]], ...] = tuple(
         (kinds.IDLE, r"socket\.py|socketserver\.py|grpc/_server\.py",
          r"accept|serve_forever|wait_for_termination"),
         (kinds.JOIN, r"multiprocessing/(?:pool|process)\.py", r"join"),
-        (kinds.QUEUE, r"queue\.py|multiprocessing/(?:queues|connection|pool)\.py",
-         r"get|put|join|next|\w+_challenge|recv\w*|_recv\w*|_?send\w*|wait|poll"),
-        (kinds.FUTURE, r"concurrent/futures/\w+\.py", r"result|wait|as_completed"),
+        (kinds.QUEUE, r"queue\.py|multiprocessing/(?:queues|pool)\.py", r"get|put|join|next|wait|poll"),
+        (kinds.PIPE, r"multiprocessing/connection\.py",
+         r"\w+_challenge|recv\w*|_recv\w*|_?send\w*|wait|poll"),
+        (kinds.FUTURE, r"concurrent/futures/\w+\.py", r"result|exception|wait|as_completed"),
         (kinds.JOIN, r"threading\.py", r"join|_wait_for_tstate_lock|_shutdown"),
         (kinds.LOCK, r"threading\.py|multiprocessing/synchronize\.py", r"wait|acquire|__enter__|wait_for"),
         (kinds.LOOP, r"asyncio/(?:base_events|runners)\.py|uvloop/\S+",
@@ -71,6 +72,7 @@ _TASK_RULES = tuple(
         (kinds.LOOP, r"asyncio/locks\.py", ()),
     )
 )
+_OF_PIPES = (kinds.CONNECTION, kinds.FULL, kinds.HANDSHAKE)
 _OPS_OF_QUEUE = {"join": kinds.UNDONE, "put": kinds.FULL, "get": kinds.INNER}
 _OPS_OF_LOCK = {
     "acquire": kinds.TURN,
@@ -87,10 +89,14 @@ _POOLS = re.compile(
 _FRAME_OPS: Tuple[Tuple[str, Pattern[str], str], ...] = (
     (kinds.LOCK, re.compile(r":wait(?:_for)?$"), kinds.SIGNAL),
     (kinds.QUEUE, re.compile(r"multiprocessing/pool\.py:"), kinds.RESULTS),
-    (kinds.QUEUE, re.compile(r":\w+_challenge$"), kinds.HANDSHAKE),
+    (kinds.PIPE, re.compile(r":\w+_challenge$"), kinds.HANDSHAKE),
+    (kinds.PIPE, re.compile(r"multiprocessing/connection\.py:_?send"), kinds.FULL),
+    (kinds.PIPE, re.compile(r"multiprocessing/connection\.py:wait$"), kinds.SELECT),
+    (kinds.PIPE, re.compile(r"multiprocessing/connection\.py:"), kinds.CONNECTION),
     (kinds.QUEUE, re.compile(r":join$"), kinds.UNDONE),
     (kinds.QUEUE, re.compile(r":put$"), kinds.FULL),
-    (kinds.QUEUE, re.compile(r"(?<!ray/util)(?:^|/)queue\.py:"), kinds.INNER),
+    (kinds.QUEUE, re.compile(r"ray/util/queue\.py:"), kinds.OF_RAY),
+    (kinds.QUEUE, re.compile(r"(?:^|/)queue\.py:"), kinds.INNER),
     (kinds.JOIN, re.compile(r"multiprocessing/pool\.py:"), kinds.RESULTS),
     (kinds.JOIN, re.compile(r"multiprocessing/process\.py:"), kinds.PROCESS),
     (kinds.FUTURE, re.compile(r"torch/(?:distributed/rpc/api|futures/__init__)\.py:"), kinds.RPC),
@@ -111,7 +117,7 @@ _NATIVE: Tuple[Tuple[Pattern[str], str], ...] = (
     (re.compile(r"cu(?:da)?(?:Stream|Device|Event|Ctx)Synchronize"), kinds.DEVICE),
     (re.compile(r"lock_PyThread_acquire_lock|PyThread_acquire_lock_timed"), kinds.LOCK),
 )  # fmt: skip
-_FORKED = re.compile(r"multiprocessing/popen_fork\.py:[\w.]*_launch$")  # further out are the parent's frames
+FORKED = re.compile(r"multiprocessing/popen_fork\.py:[\w.]*_launch$")  # further out are the parent's frames
 _IDLE = re.compile(
     r"ray/_private/workers/default_worker\.py|multiprocessing/pool\.py:worker"
     r"|multiprocessing/managers\.py:[\w.]*_run_server|futures/process\.py:_process_worker"
@@ -153,7 +159,7 @@ def own_frame(thread: Thread) -> Optional[Frame]:
         proxy = frame.file == "<string>" and inner.endswith("multiprocessing/managers.py")
         if not is_library(frame) and not proxy:
             return frame
-        if _IDLE.search(f"{frame.file}:{frame.function}") or _FORKED.search(f"{frame.file}:{frame.function}"):
+        if _IDLE.search(f"{frame.file}:{frame.function}") or FORKED.search(f"{frame.file}:{frame.function}"):
             return None
         inner = frame.file
     return None
@@ -242,10 +248,13 @@ def of_thread(process: Process, thread: Thread) -> Wait:
         return _of_task(thread, place)
     if _drains(process, thread):
         return Wait(kinds.QUEUE, place, thread, kinds.DRAIN)
+    call = str(process.facts.get("calls", {}).get(str(thread.number), ""))
     told = _by_frames(thread, place) or _by_native(thread, place)
+    if told is not None and told.op in _OF_PIPES and told.op != kinds.HANDSHAKE and " on socket " in call:
+        by_call = calls.told(call, "")  # a connection with an address; one without is a pair's
+        return replace(told, kind=by_call[0], op=by_call[1]) if by_call and by_call[1].strip() else told
     if told is not None:
         return told
-    call = str(process.facts.get("calls", {}).get(str(thread.number), ""))
     text = place.text if place is not None and place is thread.frames[0] else ""
     if _in_backward(process, thread, place) and call != "running":
         return Wait(kinds.COLLECTIVE, place, thread, kinds.BACKWARD, sure=False)
@@ -288,7 +297,11 @@ def _by_frames(thread: Thread, place: Optional[Frame]) -> Optional[Wait]:
             at = f"{frame.file}:{name}"
             op = next((op for k, where, op in _FRAME_OPS if k == kind and where.search(at)), "")
             found = Wait(kind, place, thread, name if kind in kinds.ON_RANKS else lock or op)
-        elif found and found.kind == kinds.QUEUE and frame.file.endswith("multiprocessing/managers.py"):
+        elif (
+            found
+            and found.op in (*_OF_PIPES, kinds.PROXY)
+            and frame.file.endswith("multiprocessing/managers.py")
+        ):
             found = Wait(
                 kinds.LOCK if name in ("acquire", "__enter__") else kinds.QUEUE, place, thread, kinds.PROXY
             )

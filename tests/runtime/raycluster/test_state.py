@@ -31,6 +31,32 @@ def test_tasks_for_which_no_node_has_room_now() -> None:
     assert told({}, {}, NODES, tasks)["queued"] == []  # an older Ray does not tell what is free
 
 
+def test_a_placement_group_for_which_no_node_has_room_now() -> None:
+    """Who holds it is told: another group, and an actor. One of more nodes than there are is another."""
+    waits = {
+        "state": "PENDING", "strategy": "PACK", "bundles": {0: {"CPU": 1.0}},
+        "stats": {"scheduling_state": "NO_RESOURCES"},
+    }  # fmt: skip
+    stands = {"state": "CREATED", "name": "generation", "bundles": {0: {"CPU": 4.0}, 1: {"CPU": 3.0}}}
+    free, held = [{"GPU": 2.0}], [("Reward", {"CPU": 1.0})]
+    found = told({}, {"a": stands, "b": waits}, NODES, free=free, held=held)
+    assert (found["pending"], found["full"]) == (
+        [],
+        [
+            "a placement group (PACK) of {CPU: 1}: no node has {CPU: 1} free"
+            " (placement groups hold: `generation` {CPU: 7}) (actors hold: `Reward` {CPU: 1})"
+        ],
+    )
+    assert told({}, {"b": waits}, NODES)["pending"] == [
+        "a placement group (PACK) of {CPU: 1} (NO_RESOURCES)"  # an older Ray does not tell what is free
+    ]
+    spread = {**waits, "strategy": "STRICT_SPREAD", "bundles": {at: {"CPU": 1.0} for at in range(3)}}
+    assert told({}, {"b": spread}, NODES, free=[{"CPU": 8.0}])["pending"] == [
+        "a placement group (STRICT_SPREAD) of {CPU: 1}, {CPU: 1}, {CPU: 1}"
+        " (it needs 3 nodes, and there are 2)"
+    ]
+
+
 def test_an_actor_that_waits_for_its_arguments_lacks_no_resources() -> None:
     actors = {
         name: {"State": state, "ActorClassName": name}

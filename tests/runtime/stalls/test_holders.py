@@ -91,6 +91,20 @@ def test_the_other_end_of_a_pair_of_sockets(fork: Start) -> None:
     assert (behind(known[child], child), behind(known[parent], parent)) == ([parent], [child])
 
 
+def test_a_fork_that_was_only_left_the_other_end(fork: Start) -> None:
+    """It waits at a pair of its own; and where nobody else has the end, nobody can write to it."""
+    text = f"{BEGIN}one, two = socket.socketpair()\nthree, four = socket.socketpair()\n{FORK}"
+    text += "    two.close()\n    four.close()\n    one.recv(1)\n"
+    parent, child = fork(f"{text}else:\n    one.close()\n    three.close()\n    four.recv(1)\n")
+    row = told(parent, child)[parent]["behind"][str(parent)][0]
+    assert row[0] == child
+    assert row[2] == "recvfrom on another socket"
+    _, child = fork(
+        f"{BEGIN}{FORK}    time.sleep(60)\nelse:\n    one, two = socket.socketpair()\n    one.recv(1)\n"
+    )
+    assert behind(told(child)[child], child) == []
+
+
 def test_a_poll_at_pipes_that_it_only_reads(fork: Start) -> None:
     """As `subprocess.communicate` does: whoever still has them open for writing keeps it waiting."""
     text = f"{BEGIN}import select\nread, write = os.pipe()\n{FORK}    os.close(write)\n"
