@@ -122,10 +122,13 @@ def _vanished_loss(rows: Rows) -> Iterator[Trouble]:
         return
     before = [row.value for row in kept[-MIN_END:]]
     if all(value >= LOSS_LEAST for value in before):
-        what = f"`{lost[0].metric}` was {kept[-1].value:.3g} at step {kept[-1].step} and is exactly 0 from step"
+        what = (
+            f"`{lost[0].metric}` was {kept[-1].value:.3g} at step {kept[-1].step} and is exactly 0 from step"
+        )
         why = "a loss hardly gets there by training at once: mostly weights or logits are no numbers any more"
         why += " (overflow), or no token has a label"
-        fix = "look for NaN in the weights and at the batch of that step; start again from a checkpoint before it"
+        fix = "look for NaN in the weights and at the batch of that step; start again from a checkpoint"
+        fix += " before it"
         yield Trouble("vanished-loss", lost[0], f"{what} {lost[0].step} to the end", why, fix)
 
 

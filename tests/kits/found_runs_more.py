@@ -21,7 +21,9 @@ def llama_factory() -> FoundRun:
         {"current_steps": s, "total_steps": 60, "loss": reward(s), "epoch": s / 10} for s in range(10, 61, 10)
     )
     text = "".join(f"{json.dumps(record)}\n" for record in records)
-    return run("llama-factory", {"trainer_log.jsonl": text}, "", 6, (10, 0.3), (60, 0.8), metric="loss", planned=60)
+    return run(
+        "llama-factory", {"trainer_log.jsonl": text}, "", 6, (10, 0.3), (60, 0.8), metric="loss", planned=60
+    )
 
 
 def wandb_history_table() -> FoundRun:
