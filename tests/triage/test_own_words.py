@@ -663,3 +663,53 @@ def test_launcher_that_sees_no_gpu_is_not_called_wrongly() -> None:
         raised(file, "determine_local_world_size", "raise E", "ValueError: Cuda is not available.")
     )
     assert cause.kind == "gpu"
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "statement", "exception", "said"),
+    [
+        ("/x/config.py", "from_name", "conf = name_to_config[name].copy()", "KeyError: 'TinyLlama'", "table"),
+        ("/x/convert.py", "main", 'weights = lit_weights["model"]', "KeyError: 'model'", "print its keys"),
+        (
+            "/x/deepspeed/runtime/zero/partitioned_param_coordinator.py",
+            "record_parameters",
+            "step_id = fetched[module.id].popleft()",
+            "IndexError: pop from an empty deque",
+            "outside of the hooks",
+        ),
+        (
+            "/x/lm_eval/models/huggingface.py",
+            "__init__",
+            "assert isinstance(pretrained, str)",
+            "AssertionError",
+            "another type",
+        ),
+        (
+            "/x/train/parser.py",
+            "get_train_args",
+            "raise ValueError(",
+            "ValueError: `predict_with_generate` cannot be set as True while training.",
+            "refuses a setting",
+        ),
+        (
+            "/x/transformers/trainer.py",
+            "get_eval_dataloader",
+            "raise ValueError(",
+            "ValueError: Trainer: evaluation requires an eval_dataset.",
+            "no data for it",
+        ),
+        ("/x/env/vec.py", "step", "self.pipe.recv()", "EOFError", "an exception was raised"),
+        (
+            "/usr/lib/python3.11/multiprocessing/connection.py",
+            "_recv",
+            "raise EOFError",
+            "EOFError",
+            "other end of a pipe",
+        ),
+    ],
+)
+def test_words_and_statement_name_what_is_not_there(
+    file: str, function: str, statement: str, exception: str, said: str
+) -> None:
+    cause = cause_of(raised(file, function, statement, exception))
+    assert said in f"{cause.title} {cause.fix}"
