@@ -57,7 +57,7 @@ LINE_HEAD = re.compile(
     r"^(?:\ufeff|\s*\d{1,5}: |\[(?:rank|default)\d+\]: ?|\[\d+,\d+\]<std(?:out|err)>: ?"
     r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?(?: [A-Z]P\d+)*\]?:? "
     r"(?:std(?:out|err) [FP] )?(?=\s*\S)"  # containerd's
-    r"|(?:ERROR|CRITICAL|WARNING|INFO) \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]+:\d+\] ?"
+    r"|(?:ERROR|CRITICAL|WARNING|INFO) \d\d-\d\d \d\d:\d\d:\d\d (?:\[[\w./]+:\d+\]|[\w./]+\.py:\d+\]) ?"
     r"|(?:ERROR|CRITICAL):[\w.]+:(?=\S)"
     # kubectl with --prefix, docker compose, the journal
     r"|\[pod/[\w.-]+/[\w.-]+\] |[a-z][\w.-]*-\d+ +\| "

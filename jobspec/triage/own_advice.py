@@ -36,7 +36,7 @@ _ADVISES = re.compile(
 _NO_HELP = re.compile(
     r"\b(?:report|(?:an?|this|your|github) issue|issues/|file a bug|contact|traceback|documentation|docs"
     r"|refer to|installation page|bug in|try again)\b|^See |^Did you mean: '|for debugging|reduction dim"
-    r"|please wait"
+    r"|please wait|(?:to see|for) more\b|\b[A-Z_]*(?:DEBUG|VERBOSE|LOG_LEVEL)\b ?="
     r"|\b(?:disable|suppress|silence|ignore) th(?:is|e) (?:error|warning|check)"
     r"|CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|set HYDRA_FULL_ERROR",
     re.IGNORECASE,

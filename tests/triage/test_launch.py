@@ -59,7 +59,7 @@ def test_sentence_that_says_what_to_do_is_repeated() -> None:
     line = (
         "RuntimeError: You set `--ntasks=8`, but this variable is not supported. HINT: Use `--n=8` instead."
     )
-    assert '("Use `--n=8` instead")' in scan_lines([line])[0].fix
+    assert '"Use `--n=8` instead' in scan_lines([line])[0].fix
 
 
 def test_kernel_log_of_a_node_is_read_in_a_folder(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def cause_of(lines: list[str]) -> Match:
             "AssertionError: len(prompts)=128 != len(responses)=1024",
             "exception",
             "Fail",
-            "one list counts prompts",
+            "one counts prompts",
         ),
         (
             "/x/check_rm.py",
@@ -215,7 +215,7 @@ def cause_of(lines: list[str]) -> Match:
             " and ref model.",
             "config",
             "Blocked",
-            "how settings stand",
+            "how numbers stand",
         ),
         (
             "/x/site-packages/transformers/tokenization_utils_fast.py",
@@ -525,3 +525,191 @@ def test_the_good_end_of_one_job_is_not_that_of_the_next() -> None:
     cause = cause_of([*first, *second])
     assert (cause.signature, cause.line) == ("ray.runtime-env", 5)
     assert first_cause(scan_lines(first)) is None
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "statement", "exception", "never"),
+    [
+        # The same words or class of exception in another situation than the rule was first written for.
+        (
+            "/x/PIL/PngImagePlugin.py",
+            "read",
+            "raise SyntaxError(msg)",
+            "SyntaxError: broken PNG file",
+            "Python",
+        ),
+        (
+            "/x/loop.py",
+            "show",
+            'f"{r:.3f}"',
+            "ValueError: Unknown format code 'f' for object of type 'str'",
+            "none of",
+        ),
+        (
+            "/x/loop.py",
+            "step",
+            "raise ValueError(",
+            "ValueError: Invalid loss value nan at step 12",
+            "none of",
+        ),
+        ("/x/loop.py", "step", "raise ValueError(", "ValueError: Invalid reward: None", "none of"),
+        (
+            "/x/agent.py",
+            "call",
+            "raise ValueError(",
+            "ValueError: Function 'search' not found in tools",
+            "file of",
+        ),
+        (
+            "/x/parse.py",
+            "last",
+            "raise ValueError(",
+            "ValueError: Could not find it in <think>a</think>",
+            "path",
+        ),
+        (
+            "/x/fetch.py",
+            "get",
+            "raise ValueError(",
+            "ValueError: File size mismatch: expected 9, got 7",
+            "shapes of",
+        ),
+        (
+            "/x/state.py",
+            "load",
+            "raise ValueError(",
+            "RuntimeError: world size mismatch: 16 and 8",
+            "shapes of",
+        ),
+        (
+            "/x/loop.py",
+            "pair",
+            "raise ValueError(",
+            "ValueError: The two counts should be the same",
+            "data type",
+        ),
+        (
+            "/x/kl.py",
+            "__init__",
+            "raise ValueError(",
+            "ValueError: KL loss coefficient must be >= 0",
+            "result",
+        ),
+        ("/x/pick.py", "best", 'max(rows, key=lambda x: x["score"])', "KeyError: 'score'", "columns"),
+        (
+            "/x/state.py",
+            "upgrade_state",
+            "raise ValueError(",
+            "ValueError: version 3 is not known",
+            "answers",
+        ),
+        ("/x/nas.py", "save", "os.makedirs(p)", "OSError: [Errno 112] Host is down: '/mnt/nas/a'", "network"),
+        ("/x/pool.py", "next", "self.q.get_nowait()", "_queue.Empty", "wait ran out"),
+        (
+            "/x/loop.py",
+            "merge",
+            "assert len(answers) == self.config.n",
+            "AssertionError",
+            "refuses its settings",
+        ),
+        (
+            "/x/quant.py",
+            "pack",
+            "raise ValueError(",
+            "ValueError: The data type is torch.float8",
+            "a file of",
+        ),
+        (
+            "/x/tool.py",
+            "run",
+            "subprocess.run(cmd)",
+            "OSError: [Errno 7] Argument list too long: 'sh'",
+            "or device",
+        ),
+        (
+            "/x/pool.py",
+            "wait",
+            "raise E(",
+            "RuntimeError: no answer. Set MY_LOG_LEVEL=DEBUG to see more.",
+            "its own",
+        ),
+        (
+            "/x/attn.py",
+            "run",
+            "raise E(",
+            "ValueError: mask of shape (2, 1) is incompatible with (2, 7)",
+            "setting",
+        ),
+    ],
+)
+def test_rule_is_silent_where_it_would_be_false(
+    file: str, function: str, statement: str, exception: str, never: str
+) -> None:
+    cause = cause_of(raised(file, function, statement, exception))
+    said = f"{cause.title.partition(': ')[0]} {cause.fix}"
+    assert never not in said.replace(file, "")
+
+
+def test_refusal_of_a_server_is_no_failed_connection() -> None:
+    cause = cause_of(
+        raised("/x/judge.py", "ask", "r.raise_for_status()", "openai.BadRequestError: Error code: 400 - {}")
+    )
+    assert "answered by a refusal" in cause.title
+
+
+def test_launcher_that_sees_no_gpu_is_not_called_wrongly() -> None:
+    file = "/x/torch/distributed/run.py"
+    cause = cause_of(
+        raised(file, "determine_local_world_size", "raise E", "ValueError: Cuda is not available.")
+    )
+    assert cause.kind == "gpu"
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "statement", "exception", "said"),
+    [
+        ("/x/config.py", "from_name", "conf = name_to_config[name].copy()", "KeyError: 'TinyLlama'", "table"),
+        ("/x/convert.py", "main", 'weights = lit_weights["model"]', "KeyError: 'model'", "print its keys"),
+        (
+            "/x/deepspeed/runtime/zero/partitioned_param_coordinator.py",
+            "record_parameters",
+            "step_id = fetched[module.id].popleft()",
+            "IndexError: pop from an empty deque",
+            "outside of the hooks",
+        ),
+        (
+            "/x/lm_eval/models/huggingface.py",
+            "__init__",
+            "assert isinstance(pretrained, str)",
+            "AssertionError",
+            "another type",
+        ),
+        (
+            "/x/train/parser.py",
+            "get_train_args",
+            "raise ValueError(",
+            "ValueError: `predict_with_generate` cannot be set as True while training.",
+            "refuses a setting",
+        ),
+        (
+            "/x/transformers/trainer.py",
+            "get_eval_dataloader",
+            "raise ValueError(",
+            "ValueError: Trainer: evaluation requires an eval_dataset.",
+            "no data for it",
+        ),
+        ("/x/env/vec.py", "step", "self.pipe.recv()", "EOFError", "an exception was raised"),
+        (
+            "/usr/lib/python3.11/multiprocessing/connection.py",
+            "_recv",
+            "raise EOFError",
+            "EOFError",
+            "other end of a pipe",
+        ),
+    ],
+)
+def test_words_and_statement_name_what_is_not_there(
+    file: str, function: str, statement: str, exception: str, said: str
+) -> None:
+    cause = cause_of(raised(file, function, statement, exception))
+    assert said in f"{cause.title} {cause.fix}"
