@@ -101,7 +101,8 @@ def not_found(evidence: Evidence, metric: str) -> str:
     logs = () if attempt is None else attempt.logs
     hold = list(dict.fromkeys(row.source for row in table)) or [log.path for log in logs]
     files = f"{len(hold)} files ({_first(hold)})" if len(hold) != 1 else f"`{hold[0]}`"
-    rest = len({log.path for log in logs} - set(hold))
+    # What a log repeats of a file is read and left out.
+    rest = len({log.path for log in logs} - {*hold, *(row.source for row in table.aside)})
     more = f", and none from {rest} other file{'s' if rest > 1 else ''}" if rest else ""
     if not table.metrics:
         return f"`{metric}` was not found: jobspec read no metric from {files}"

@@ -15,7 +15,7 @@ STEP_TIME, PEAK_MEMORY, KL = "step time", "peak memory", "kl"
 LIKELY: Mapping[str, tuple[str, ...]] = {
     REWARD: ("reward", "rewards/mean", "reward/mean", "train/reward", "critic/rewards/mean",
              "critic/score/mean", "reward/avg_raw_reward", "rollout/raw_reward", "loss/avg_final_rewards",
-             "loss/avg_raw_rewards"),
+             "loss/avg_raw_rewards", "objective/scores"),
     LOSS: ("loss", "train/loss", "actor/loss", "actor/pg_loss", "policy/final_loss", "policy_loss"),
     GRAD_NORM: ("grad_norm", "train/grad_norm", "actor/grad_norm", "policy/grad_norm"),
     KL: ("kl", "train/kl", "actor/kl_loss", "policy/policy_kl", "train/kl_loss", "objective/kl"),
@@ -33,6 +33,7 @@ FAMILIES = {
     "rollout": "slime",
     "train": "",
     "rewards": "",
+    "objective": "",  # PPO and RLOO of TRL
 }
 GRADIENT_NAME = re.compile(r"(?:^|/)grad_norm$")
 LEARNING_RATE = re.compile(r"^(?:train/)?learning_rate$")  # `lr` is often printed with three digits

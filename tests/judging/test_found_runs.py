@@ -357,14 +357,14 @@ def test_only_process_is_no_second_one(tmp_path: Path) -> None:
     two_processes(tmp_path, *ALL_STATE)
     (tmp_path / "1.log").unlink()
     resume = item(judged(tmp_path, level="checkpoint", steps=4)[1], "Resume")
-    assert resume.status is Status.BLOCKED and "a process before the one" in resume.reason
+    assert resume.status is Status.BLOCKED and "an earlier process wrote the checkpoint" in resume.reason
 
 
 @pytest.mark.parametrize(
     ("log", "text", "reason"),
     [
-        ("1.log", BEGAN, "a process before the one"),  # it saved nothing: the checkpoint is a copy
-        ("1.log", f"{BEGAN}\n{saves(4)}", "a process before the one"),
+        ("1.log", BEGAN, "an earlier process wrote the checkpoint"),  # it saved nothing: the checkpoint is a copy
+        ("1.log", f"{BEGAN}\n{saves(4)}", "an earlier process wrote the checkpoint"),
         ("2.log", f"{BEGAN}\n{WENT_ON}", "a later checkpoint of that process"),
         ("2.log", f"{BEGAN}\n{WENT_ON}\n{BEGAN}\n{logged(1)}\n{saves(4)}", "a later checkpoint of that"),
     ],
