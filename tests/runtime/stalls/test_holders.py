@@ -196,3 +196,18 @@ def test_who_has_locked_a_file_that_is_tried_again_and_again(fork: Start, tmp_pa
     parent, child = fork(f"{text}else:\n    file.close()\n    time.sleep(60)\n")
     known = told(parent, child)
     assert (known[parent].get("locked"), known[child].get("locked")) == ([path], None)
+
+
+def test_a_locked_file_is_held_by_whoever_has_it_open(fork: Start, tmp_path: Path) -> None:
+    """`/proc/locks` names who took the lock, here the parent; a fork has left the file to the child."""
+    path = str(tmp_path / "rows.lock")
+    begin = f"{BEGIN}file = open({path!r}, 'w')\nfcntl.flock(file, fcntl.LOCK_EX)\n{FORK}"
+    again = (
+        f"    other = open({path!r}, 'w')\n    fcntl.flock(other, fcntl.LOCK_EX)\nelse:\n    time.sleep(60)\n"
+    )
+    parent, child = fork(f"{begin}    file.close()\n{again}")
+    assert behind(told(parent, child)[parent], parent) == [child]
+    assert behind(told(parent)[parent], parent) is None
+    parent, child = fork(f"{begin}{again}")
+    assert behind(told(parent, child)[parent], parent) == sorted([parent, child])
+    assert behind(told(parent)[parent], parent) == [parent]
