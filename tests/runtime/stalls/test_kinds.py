@@ -285,7 +285,8 @@ def test_a_locked_file_that_several_have_open() -> None:
     call = '"calls": {"7": "flock on /r/a.lock of ext4"}'
     text = (
         f'# jobspec: {{"behind": {{"7": {rows}}}, {call}, "node": "n1", "state": "S"}}\n'
-        'Process 7: python a.py\nThread 7 (idle): "MainThread"\n    take (/r/a.py:9)  | fcntl.flock(file, fcntl.LOCK_EX)\n'
+        'Process 7: python a.py\nThread 7 (idle): "MainThread"\n'
+        "    take (/r/a.py:9)  | fcntl.flock(file, fcntl.LOCK_EX)\n"
     )
     found = explain.explain(View(stacks.read(text)))
     assert "; the locked file is open in that process itself and pid 8 (`python a.py`)" in found.what
