@@ -2,7 +2,7 @@
 ---
 ranks: 4
 expect:
-  kind: [collective-differs, collective-order, several, network, other, unknown]
+  kind: [collective-absent, collective-differs, collective-order, several, network, other, unknown]
   says: ["send", barrier]
   never: ["rank [0-3]( on [^ ]+)?( pid [0-9]+,?)? (sleeps|is gone|are gone)"]
 """

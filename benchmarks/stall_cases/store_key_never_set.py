@@ -2,7 +2,7 @@
 ---
 ranks: 3
 expect:
-  kind: [network, idle, other, unknown]
+  kind: [store, network, idle, other, unknown]
   ranks: [2]
   frame: wait_for_policy
   says: [all_reduce, "(?i)store|wait_for_policy|key"]

@@ -190,7 +190,7 @@ def _report(
 ) -> str:
     """The text that `jobspec dump` prints."""
     lines = [f"what: {found.what}"]
-    lines += [f"{name}: {text}" for name, text in (("why", _why(found)), ("fix", found.fix)) if text]
+    lines += [f"{name}: {text}" for name, text in (("why", _why(found, view)), ("fix", found.fix)) if text]
     lines += ["", f"groups ({why}; {len(view.last)} processes on {len(replies)} of {len(hosts)} nodes):"]
     for group in found.cohorts[:SHOWN_GROUPS]:
         lines.append(f"- {cohorts.group_line(group)}")
@@ -207,8 +207,14 @@ def _report(
     return "\n".join([*lines, f"files: {folder}", ""])
 
 
-def _why(found: Explanation) -> str:
-    moves = {True: "nothing moved between the two samples", False: "some processes moved between the samples"}
+def _why(found: Explanation, view: View) -> str:
+    differ = cohorts.changes(view)
+    alike = (
+        f"of the two samples' stacks these differ: {differ}"
+        if differ
+        else "both samples show the same stacks"
+    )
+    moves = {True: alike, False: "some processes moved between the samples"}
     told = moves.get(found.frozen) if found.frozen is not None else ""
     inferred = "inferred" if found.inferred and "inferred" not in found.why else ""
     return "; ".join(part for part in (found.why, inferred, told or "") if part)

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from jobspec.runtime.stalls import calls, kinds, texts, waits
-from jobspec.runtime.stalls.chains import ON_HOLDERS, behind, builders, held_by, other_end
+from jobspec.runtime.stalls import kinds, texts, waits
+from jobspec.runtime.stalls.chains import ON_HOLDERS, behind, builders, copied, held_by, other_end
 from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, at, called, does, moved, where
 from jobspec.runtime.stalls.libraries import is_library
 from jobspec.runtime.stalls.phrases import DOES, SPECIAL, phrase
@@ -76,6 +76,8 @@ def blame(kind: str, members: Sequence[Process], view: Optional[View]) -> Explan
 
 def _unsure(process: Process, wait: Wait) -> str:
     if wait.thread is None or wait.thread is waits.working(process):
+        if wait.place is not None and wait.place.text:
+            return "inferred from its stack and the line at which it stands"
         return "inferred from its stack: no frame says what it waits for"
     one = "coroutine" if wait.thread.is_task else "thread"
     return f"inferred: that this {one} is the one that it waits for is not shown"
@@ -97,9 +99,11 @@ def _far(members: Sequence[Process], view: View) -> str:
         who = _FAR.get(mine.op) or _FAR.get(mine.kind, "the other end is")
         if mine.kind == kinds.FILE_LOCK and (files := far.facts.get("locked")):
             who = f"`{files[0].rsplit('/', 1)[-1]}` is locked by"
+        if copied(process):
+            who = "the other end is open in"
         told = f"; {who} {far.name}, which {does(there)}{where(there)}"
         beyond = other_end(far, view)
-        if beyond is process and any(calls.ELSEWHERE in row[2] for row in held_by(process) or ()):
+        if beyond is process and copied(process):
             return (
                 f"{told}; that is another pipe: a fork may have left it this end, and who served it is gone"
             )
@@ -119,11 +123,13 @@ def _far(members: Sequence[Process], view: View) -> str:
     rows = held_by(process) if streams or wait.kind in ON_HOLDERS else None
     if rows is None:
         return ""
-    return (
-        f"; it waits for {_holders(rows, process, view)}"
-        if rows
-        else "; no other process of the run has the other end"
-    )
+    if not rows:
+        return "; no other process of the run has the other end"
+    if wait.kind == kinds.FILE_LOCK and len(rows) > 1:
+        return f"; the locked file is open in {_holders(rows, process, view, 'and')}"
+    if copied(process):
+        return f"; the other end is open in {_holders(rows, process, view, 'and')}"
+    return f"; it waits for {_holders(rows, process, view)}"
 
 
 def _next(wait: Wait, far: Process) -> str:
@@ -140,8 +146,8 @@ def _behind_thread(process: Process, wait: Wait, view: View) -> str:
     return f"; it waits for {_holders(rows, process, view)}" if rows else ""
 
 
-def _holders(rows: Sequence[Sequence[Any]], process: Process, view: View) -> str:
-    """Those that could end a wait, and for whom they wait themselves."""
+def _holders(rows: Sequence[Sequence[Any]], process: Process, view: View, link: str = "or") -> str:
+    """Those that could end a wait, and for whom they wait themselves: one of them, or (`and`) all."""
     ranked = {one.pid: f"rank {one.rank}, " for one in view.last if one.node == process.node and one.rank}
     said = []
     for pid, command, call, *further in rows[:SHOWN]:
@@ -149,7 +155,8 @@ def _holders(rows: Sequence[Sequence[Any]], process: Process, view: View) -> str
         one = f"{ranked.get(pid, '')}pid {pid} (`{program}`{f', {call}' if call else ''})"
         more = f", which waits for {_holders(further[0], process, view)}" if further else ""
         said.append("that process itself" if pid == process.pid else one + more)
-    return said[0] if len(said) == 1 else f"one of {', '.join(said)}"
+    few = len(said) == 1 or link == "and"
+    return f" {link} ".join(said) if few else f"one of {', '.join(said)}"
 
 
 def _within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, str, Optional[Frame]]:
@@ -209,7 +216,7 @@ def _at_end(process: Process) -> str:
     frames = process.main.frames if process.main else ()
     ends = any(frame.function in ("_shutdown", "_python_exit") for frame in frames)
     over = ends and process.main is not None and waits.own_frame(process.main) is None
-    return "; its main thread has come to the end of the program, and waits for its threads" * over
+    return "; its main thread has come to its end, and waits for its threads" * over
 
 
 def _and_threads(process: Process, others: Sequence[Wait], link: str = "") -> str:

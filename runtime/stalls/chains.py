@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, List, Match, Optional, Sequence, Set, Tuple
 
-from jobspec.runtime.stalls import kinds, texts, waits
+from jobspec.runtime.stalls import calls, kinds, texts, waits
 from jobspec.runtime.stalls.cohorts import View, is_service
 from jobspec.runtime.stalls.kinds import ON_RANKS
 from jobspec.runtime.stalls.libraries import is_library
@@ -57,7 +57,7 @@ def at_network(process: Process) -> bool:
     inner = [
         one for one in told if one.op in (kinds.TURN, kinds.SIGNAL, kinds.POOLED) or one.kind in _OF_LOOP
     ]
-    return wait.op != kinds.STORE and (not told or len(inner) < len(told))
+    return not told or len(inner) < len(told)
 
 
 def builders(process: Process, others: Sequence[Process]) -> List[Process]:
@@ -92,6 +92,12 @@ def held_by(process: Process) -> Optional[List[List[Any]]]:
     ]
     told = [known[str(one.number)] for one in threads if str(one.number) in known]
     return [row for rows in told for row in rows] if told else None
+
+
+def copied(process: Process) -> bool:
+    """Whether those that have the other end of its pair of sockets wait at others: they may have no more
+    than a copy of it, by a fork, and whoever served it may be gone."""
+    return any(calls.ELSEWHERE in row[2] for row in held_by(process) or ())
 
 
 def follow(start: Process, able: Sequence[Process]) -> Process:

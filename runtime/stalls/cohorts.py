@@ -114,6 +114,26 @@ def frozen(view: View) -> Optional[bool]:
     return not any(moved(process, view) for process in view.second if not is_service(process))
 
 
+def changes(view: View) -> str:
+    """In what the stacks of the samples differ, in words; empty where they do not."""
+    before, now = (
+        {(one.node, one.pid): one for one in sample} for sample in (view.first, view.second or view.first)
+    )
+    both = [(before[key], one) for key, one in now.items() if key in before]
+    threads = [one for then, one in both if _threads(then).keys() != _threads(one).keys()]
+    frames = [
+        one for then, one in both
+        if any(_threads(then).get(key, stack) != stack for key, stack in _threads(one).items())
+    ]  # fmt: skip
+    other = [one for key, one in [*before.items(), *now.items()] if (key in before) != (key in now)]
+    told = (("processes", other), ("threads of", threads), ("frames of", frames))
+    return "; ".join(f"{word} {names(members)}" for word, members in told if members)
+
+
+def _threads(process: Process) -> Dict[Tuple[int, str], Tuple[Frame, ...]]:
+    return {(thread.number, thread.name): thread.frames for thread in process.threads}
+
+
 def moved(process: Process, view: View) -> bool:
     """Whether the process's working thread stands elsewhere, or it has used much of a core in between."""
     before = next((p for p in view.first if (p.node, p.pid) == (process.node, process.pid)), None)

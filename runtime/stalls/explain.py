@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from jobspec.runtime.stalls import kinds, links, on_ray, ras, waits
+from jobspec.runtime.stalls import kinds, links, on_ray, pairs, ras, waits
 from jobspec.runtime.stalls.blame import Explanation, blame
-from jobspec.runtime.stalls.chains import ON_CHILDREN, acts, behind, follow, in_circle, other_end
+from jobspec.runtime.stalls.chains import ON_CHILDREN, acts, behind, copied, follow, in_circle, other_end
 from jobspec.runtime.stalls.cohorts import (
     SHOWN,
     Cohort,
@@ -31,8 +31,6 @@ from jobspec.runtime.stalls.kinds import ON_RANKS
 from jobspec.runtime.stalls.libraries import is_library
 from jobspec.runtime.stalls.phrases import DOES
 from jobspec.runtime.stalls.stacks import Frame, Process
-
-_PAIRS = {"send": ("sends", "receives"), "recv": ("receives", "sends")}
 
 
 def explain(view: View) -> Explanation:
@@ -260,7 +258,7 @@ def _all_wait(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanatio
         what = f"all of {only.names} wait in the same place: `{only.wait.op}`{where(only)}"
         why = "their stacks do not differ; sizes, arguments (`src`, `group`), the network or a device may"
         fix = "compare the flight recorder's dumps (sizes and order), NCCL's log and the GPUs of all ranks"
-        if pair := _PAIRS.get(only.wait.op.lstrip("i")[:4]):
+        if pair := pairs.SIDES.get(pairs.side(only)):
             why = "each of them {}, and none of them {}".format(*pair)
             fix = "let the one of each pair send while the other receives, or use `batch_isend_irecv`"
         return Explanation("collective-all", what, why, fix, inferred=True, frame=only.wait.place)
@@ -268,6 +266,8 @@ def _all_wait(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanatio
     what = f"the ranks wait for other ranks at different places: {said}"
     fix = "make all ranks call the same collectives in the same order; look for a branch that only some take"
     rare = _stranger(waiting)
+    if two := pairs.apart(waiting):
+        return _apart(two, what, rare)
     why = ""
     if rare and rare.wait.place and "group=" in rare.wait.place.text:
         rare, why = None, "where that is a group of some ranks, one of it that stands elsewhere is the cause"
@@ -275,6 +275,21 @@ def _all_wait(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanatio
         "collective-order", what, why, fix, blocked=False,
         named=rare.members if rare else (), frame=(rare or waiting[-1]).wait.place,
     )  # fmt: skip
+
+
+def _apart(two: Sequence[Cohort], what: str, rare: Optional[Cohort]) -> Explanation:
+    """Ranks in `send` or `recv` that do not come to the collective of the others."""
+    named = [one for group in two for one in group.members]
+    why = "the others' collective cannot end without it, unless their group leaves it out"
+    if len(two) == 2:
+        why = "inferred from their lines: these two are partners, and their `send` and `recv` do not meet"
+    elif rare not in two:
+        named = []
+    fix = (
+        "compare both sides of that `send` or `recv`: partner, tag, sizes, group, and how often each calls it"
+    )
+    place = two[0].wait.place
+    return Explanation("collective-absent", what, why, fix, False, len(two) == 2, tuple(named), place)
 
 
 def _all_join(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanation:
@@ -330,9 +345,10 @@ def _chain(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
     found = replace(found, named=tuple(firm)) if circle else _of_all(found, people, able)
     if others:
         said = "; ".join(f"{group.names} {does(group)}{where(group)}" for group in cohorts(others)[:3])
-        round_ = any(in_circle(one, able) for one in found.named) and "each waits" not in found.what
+        circles = [one for one in found.named if in_circle(one, able)]
+        round_ = circles and not any(map(copied, found.named)) and "each waits" not in found.what
         found = replace(
-            found, what=f"{found.what}, while {said}{': each seems to wait for another' * round_}"
+            found, what=f"{found.what}, while {said}{': each seems to wait for another' if round_ else ''}"
         )
     return found
 

@@ -10,17 +10,18 @@ import contextlib
 import re
 import socket
 import struct
-from typing import Any, Dict, List, Mapping, Optional, Set
+from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 from jobspec.runtime.stalls import calls, proc_facts
 
 Known = Mapping[int, Dict[str, Any]]
+Lock = Tuple[int, str]  # the pid that took it, and its file: device and inode
 _TARGET = re.compile(r" on ((?:pipe|socket):\[(\d+)\])$")
 _NETLINK = (socket.AF_NETLINK, socket.SOCK_RAW, 4)  # NETLINK_SOCK_DIAG
 _POLLS = ("poll", "ppoll", "select", "pselect6")
 _LOOPS = ("epoll_wait", "epoll_pwait")
 _WRITES = ("write", "writev", "sendto", "sendmsg")
-_LOCK = re.compile(r"^(\d+): (-> )?\w+ +\w+ +\w+ +(\d+) ", re.MULTILINE)
+_LOCK = re.compile(r"^(?:lock:\t)?(\d+): (-> )?\w+ +\w+ +\w+ +(\d+) (\S+) ", re.MULTILINE)
 _PIDFD = re.compile(r"^Pid:\s+(\d+)$", re.MULTILINE)
 _AT_LOCKS, _NAPS = ("flock", "fcntl"), ("nanosleep", "clock_nanosleep")  # SQLite naps between its tries
 SHOWN, COMMAND_CHARS = 8, 60
@@ -38,9 +39,11 @@ def tell(known: Known) -> None:
     asked = [str(call) for facts in known.values() for call in facts.get("calls", {}).values()]
     at_sockets = any(" on socket:[" in call or call.startswith(_LOOPS) for call in asked)
     peers = _unix_peers() if at_sockets else {}
-    holders = _lock_holders() if any(call.startswith(_AT_LOCKS) for call in asked) else {}
+    locking = any(call.startswith((*_AT_LOCKS, *_NAPS)) for call in asked)
+    openers = _openers(known) if locking else {}
+    holders = _lock_holders(openers)
     if any(call.startswith(_NAPS) for call in asked):
-        locked = _locked(known)
+        locked = _locked(openers)
         holders = {**_of_open_files(known, locked), **holders}
         for path, pid in locked.items():
             if path.endswith("lock"):
@@ -155,27 +158,37 @@ def _plain(call: str) -> str:
     return _TARGET.sub(lambda at: f" on {at[1].partition(':')[0]}", call)
 
 
-def _lock_holders() -> Dict[int, Set[int]]:
-    """Who waits for a lock on a file -> who holds it."""
-    rows = [
-        (found[1], bool(found[2]), int(found[3])) for found in _LOCK.finditer(proc_facts.text("/proc/locks"))
-    ]
-    owners = {number: pid for number, waits, pid in rows if not waits}
-    found: Dict[int, Set[int]] = {}
-    for number, waits, pid in rows:
-        if waits and number in owners:
-            found.setdefault(pid, set()).add(owners[number])
+def _openers(known: Known) -> Dict[Lock, Dict[int, str]]:
+    """Each lock on a file -> the processes that have the locked file open, with its path. The owner that
+    /proc/locks names is who took the lock: after a fork the child may have that file open, and the owner
+    have closed it."""
+    found: Dict[Lock, Dict[int, str]] = {}
+    for pid in known if _LOCK.search(proc_facts.text("/proc/locks")) else ():
+        for name in proc_facts.names(f"/proc/{pid}/fd"):
+            target = proc_facts.link(f"/proc/{pid}/fd/{name}")
+            if target.startswith("/"):
+                for row in _LOCK.finditer(proc_facts.text(f"/proc/{pid}/fdinfo/{name}")):
+                    found.setdefault((int(row[3]), row[4]), {})[pid] = target
     return found
 
 
-def _locked(known: Known) -> Dict[str, int]:
-    """Each file that a process has locked -> that process."""
-    owners = {int(found[3]) for found in _LOCK.finditer(proc_facts.text("/proc/locks")) if not found[2]}
+def _lock_holders(openers: Mapping[Lock, Mapping[int, str]]) -> Dict[int, Set[int]]:
+    """Who waits for a lock on a file -> who has the locked file open."""
+    rows = list(_LOCK.finditer(proc_facts.text("/proc/locks"))) if openers else []
+    taken = {row[1]: (int(row[3]), row[4]) for row in rows if not row[2]}
+    found: Dict[int, Set[int]] = {}
+    for row in rows:
+        if row[2] and row[1] in taken:
+            found.setdefault(int(row[3]), set()).update(openers.get(taken[row[1]], ()))
+    return found
+
+
+def _locked(openers: Mapping[Lock, Mapping[int, str]]) -> Dict[str, int]:
+    """Each file that is locked -> who took the lock, or else one that has that file open since a fork."""
     return {
-        proc_facts.link(f"/proc/{pid}/fd/{name}"): pid
-        for pid in owners & set(known)
-        for name in proc_facts.names(f"/proc/{pid}/fd")
-        if "\nlock:" in proc_facts.text(f"/proc/{pid}/fdinfo/{name}")
+        path: owner if owner in paths else pid
+        for (owner, _), paths in openers.items()
+        for pid, path in sorted(paths.items())[:1]
     }
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 COLLECTIVE, RENDEZVOUS, DEVICE = "collective", "rendezvous", "device"
 RAY, PLACEMENT, IDLE, LOOP = "ray", "placement", "idle", "event-loop"
 LOADER, QUEUE, CHILD, JOIN, FUTURE, NETWORK = "loader", "queue", "subprocess", "join", "future", "network"
+STORE = "store"  # a key in a store of torch.distributed
 LOCK, FILE_LOCK, PIPE, SLEEP = "lock", "file-lock", "pipe", "sleep"
 DISK, STOPPED, BUSY, OTHER, SIGNALLED = "disk", "stopped", "busy", "other", "signal"
 
@@ -16,7 +17,7 @@ DRAIN, UNDONE, FULL, HANDSHAKE = "drain", "task_done", "full", "handshake"  # of
 INNER, RESULTS, OF_RAY = "inner", "results", "of Ray"  # a queue of its own process, a pool's, Ray's
 PROXY = "proxy"  # a queue or a lock of a manager
 PROCESS, RPC = "process", "rpc"  # who is joined, and a future of torch
-STORE, JOINED, POOLED = "store", "joined", "pooled"  # of the network
+JOINED, POOLED = "joined", "pooled"  # of the network
 BATON = "baton"  # of a file's lock
 DEBUGGER, TERMINAL, PROMPT, PTY = "debugger", "terminal", "prompt", "pty"  # of a pipe
 CONNECTION = "connection"  # a pipe of multiprocessing

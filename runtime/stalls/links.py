@@ -51,7 +51,7 @@ def broken(view: View) -> List[Link]:
 
 def _waits(*both: Process) -> bool:
     told = {waits.of(process).kind for process in both}
-    return bool(told & {*ON_RANKS, kinds.NETWORK, kinds.LOOP, kinds.RAY})
+    return bool(told & {*ON_RANKS, kinds.NETWORK, kinds.STORE, kinds.LOOP, kinds.RAY})
 
 
 def common_node(links: List[Link]) -> str:

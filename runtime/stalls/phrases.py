@@ -58,6 +58,11 @@ DOES: Dict[str, Tuple[str, str, bool]] = {
         "look at the peer; give the request a time limit",
         True,
     ),
+    kinds.STORE: (
+        "waits for a key in a store of torch.distributed",
+        "see which rank should set that key, and whether one has deleted it",
+        True,
+    ),
     kinds.LOCK: (
         "waits for a lock",
         "see which thread holds it; take locks in one order, and release them on every path",
@@ -65,7 +70,7 @@ DOES: Dict[str, Tuple[str, str, bool]] = {
     ),
     kinds.FILE_LOCK: (
         "waits for a lock on a file",
-        "see who holds it (`fuser`, `lslocks`); remove it if its owner is gone",
+        "see who has the locked file open (`fuser`): the lock is free once all that share it have closed it",
         True,
     ),
     kinds.PIPE: (
@@ -73,7 +78,7 @@ DOES: Dict[str, Tuple[str, str, bool]] = {
         "see who should write to it or read from it, or close it",
         True,
     ),
-    kinds.SLEEP: ("sleeps", "see what it waits for in that loop, and give it a time limit", True),
+    kinds.SLEEP: ("sleeps", "see what it waits for, and give that a time limit", True),
     kinds.DISK: (
         "is stuck in the kernel ({op})",
         "look at that file system: its server, its mount on that node, the kernel's log",
@@ -244,11 +249,6 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
         "waits in `backward()`, where the ranks all_reduce their gradients",
         "see which ranks have fewer batches, or parameters without a gradient",
         False,
-    ),
-    (kinds.NETWORK, kinds.STORE): (
-        "waits for a key in a store of torch.distributed",
-        "see which rank should set that key",
-        True,
     ),
 }
 

@@ -274,7 +274,7 @@ def of_thread(process: Process, thread: Thread) -> Wait:
     if texts.JOINS.search(text):
         return Wait(kinds.NETWORK, place, thread, kinds.JOINED, sure=False)
     if texts.STORE.search(text):
-        return Wait(kinds.NETWORK, place, thread, kinds.STORE, sure=False)
+        return Wait(kinds.STORE, place, thread, sure=False)
     locked = process.facts.get("behind", {}).get(str(thread.number))
     if text and locked and "sleep" in call and "sleep" not in text:  # between two tries, as SQLite does
         return Wait(kinds.FILE_LOCK, place, thread, sure=False)

@@ -28,7 +28,7 @@ def recorded(name: str) -> list[Process]:
         ("rwlock_nested_read", "lock", [100],
          "called from <module> (/r/rwlock_nested_read.py:59); thread `rollout` waits for an event, a "
          "condition or a barrier at WeightsLock.read (/r/rwlock_nested_read.py:23)"),
-        ("weight_group_one_too_many", "network", [],
+        ("weight_group_one_too_many", "store", [],
          "in range(trainers + engines + references)])`; all ranks of the run do so: none of them differs"),
         ("vec_env_ignores_command", "pipe", [101],
          "waits for a message at a pipe of `multiprocessing` at Env.call"),
@@ -39,7 +39,7 @@ def recorded(name: str) -> list[Process]:
         ("judge_inside_semaphore", "event-loop", [100], "waits in its event loop for a lock or a semaph"),
         ("imap_of_waiting_prompts", "queue", [100],
          "its tasks come from thread `Thread-2 (_handle_tasks)`, which waits at a queue of its own proc"),
-        ("executor_at_exit", "queue", [100], "; its main thread has come to the end of the program, and"),
+        ("executor_at_exit", "queue", [100], "; its main thread has come to its end, and"),
         ("upload_slot_never_free", "future", [101], "thread `saver_0` waits for a lock at upload_shard"),
         ("async_tests_fill_stdout", "subprocess", [100],
          "it waits for pid 102 (`seq 1000000`, write on pipe), which waits for that process itself"),

@@ -294,7 +294,7 @@ def test_an_open_that_its_file_system_does_not_answer() -> None:
 def test_a_key_of_a_store() -> None:
     line = Frame("wait_for_policy", "/r/train.py", 3, 'store.wait(["policy/7"])')
     found = explain.explain(View([process(1, *REDUCE, rank="0"), process(2, line, rank="1")]))
-    assert (found.kind, found.inferred) == ("network", True)
+    assert (found.kind, found.why) == ("store", "inferred from its stack and the line at which it stands")
     assert "rank 1 on `n1`, pid 2 waits for a key in a store of torch.distributed at" in found.what
 
 

@@ -196,3 +196,19 @@ def test_who_has_locked_a_file_that_is_tried_again_and_again(fork: Start, tmp_pa
     parent, child = fork(f"{text}else:\n    file.close()\n    time.sleep(60)\n")
     known = told(parent, child)
     assert (known[parent].get("locked"), known[child].get("locked")) == ([path], None)
+
+
+def test_a_locked_file_is_held_by_whoever_has_it_open(fork: Start, tmp_path: Path) -> None:
+    """`/proc/locks` names who took the lock, here the parent; a fork has left the file to the child."""
+    programs = []
+    for path in (str(tmp_path / "left.lock"), str(tmp_path / "shared.lock")):
+        begin = f"{BEGIN}file = open({path!r}, 'w')\nfcntl.flock(file, fcntl.LOCK_EX)\n{FORK}"
+        again = f"    other = open({path!r}, 'w')\n    fcntl.flock(other, fcntl.LOCK_EX)\n"
+        programs.append((begin, f"{again}else:\n    time.sleep(60)\n"))
+    (begin, again), shared = programs
+    parent, child = fork(f"{begin}    file.close()\n{again}")
+    assert behind(told(parent, child)[parent], parent) == [child]
+    assert behind(told(parent)[parent], parent) is None
+    parent, child = fork("".join(shared))
+    assert behind(told(parent, child)[parent], parent) == sorted([parent, child])
+    assert behind(told(parent)[parent], parent) == [parent]

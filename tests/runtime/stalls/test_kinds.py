@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from jobspec.runtime.head.dumps import plain
-from jobspec.runtime.stalls import explain, stacks, waits
-from jobspec.runtime.stalls.cohorts import View
+from jobspec.runtime.stalls import explain, kinds, stacks, waits
+from jobspec.runtime.stalls.cohorts import View, changes
+from jobspec.runtime.stalls.phrases import DOES
 
 DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
 
@@ -242,3 +243,66 @@ def test_a_forked_child_does_nothing_at_its_parents_lines() -> None:
     )
     assert waits.own_frame(ends) is None
     assert str(waits.own_frame(works)) == "score (/r/a.py:9)"
+
+
+def read(name: str) -> explain.Explanation:
+    return explain.explain(View(stacks.read((DUMPS / f"{name}.txt").read_text())))
+
+
+def test_who_has_a_copy_of_the_other_end_is_not_waited_for() -> None:
+    """The process that served the pipe was killed, and its siblings wait at pipes of their own."""
+    found = read("env_killed_pipe_in_sibling")
+    assert "; the other end is open in pid 101 (`" in found.what
+    assert "waits for one of" not in found.what
+    assert "each seems to wait" not in found.what
+
+
+def test_a_send_and_a_recv_that_do_not_meet() -> None:
+    found = read("tag_off_by_one")
+    assert (found.kind, [one.rank for one in found.named]) == ("collective-absent", ["0", "1"])
+    assert found.why.startswith("inferred from their lines: these two are partners")
+    assert "tag" in found.fix
+
+
+def test_partners_are_those_whose_lines_name_each_other() -> None:
+    """Rank 0 receives from rank 2, which is in the barrier: what rank 1 sends is not what it waits for."""
+    text = (DUMPS / "tag_off_by_one.txt").read_text().replace("dst=1", "dst=2")
+    found = explain.explain(View(stacks.read(text)))
+    assert (found.kind, found.named) == ("collective-order", ())
+
+
+def test_one_rank_in_send_does_not_come_to_the_collective_of_the_others() -> None:
+    text = (DUMPS / "tag_off_by_one.txt").read_text()
+    sends, _, waits_in_barrier = text.split("\n\n")[:3]
+    other = waits_in_barrier.replace("102", "101").replace('"rank": "2"', '"rank": "1"')
+    found = explain.explain(View(stacks.read("\n\n".join((sends, other, waits_in_barrier)))))
+    assert (found.kind, [one.rank for one in found.named]) == ("collective-absent", ["0"])
+    assert "cannot end without it" in found.why
+
+
+def test_a_locked_file_that_several_have_open() -> None:
+    rows = '[[7, "python a.py", ""], [8, "python a.py", ""]]'
+    call = '"calls": {"7": "flock on /r/a.lock of ext4"}'
+    text = (
+        f'# jobspec: {{"behind": {{"7": {rows}}}, {call}, "node": "n1", "state": "S"}}\n'
+        'Process 7: python a.py\nThread 7 (idle): "MainThread"\n'
+        "    take (/r/a.py:9)  | fcntl.flock(file, fcntl.LOCK_EX)\n"
+    )
+    found = explain.explain(View(stacks.read(text)))
+    assert "; the locked file is open in that process itself and pid 8 (`python a.py`)" in found.what
+
+
+def test_what_differs_between_the_samples_is_named() -> None:
+    """A timer that is started anew again and again is another thread each time."""
+    text = 'Process 7: python a.py\nThread 7 (idle): "MainThread"\n    wait (/r/a.py:9)\n'
+    timer = 'Thread {0} (idle): "Thread-{0}"\n    run (/r/a.py:{1})\n'
+    first = stacks.read(text + timer.format(8, 3))
+    assert changes(View(first, first)) == ""
+    assert changes(View(first, stacks.read(text + timer.format(9, 3)))) == "threads of pid 7"
+    assert changes(View(first, stacks.read(text + timer.format(8, 4)))) == "frames of pid 7"
+    more = stacks.read(text + timer.format(8, 3) + text.replace("Process 7", "Process 6"))
+    assert changes(View(first, more)) == "processes pid 6"
+
+
+def test_the_advice_for_a_sleep_supposes_no_loop() -> None:
+    assert "loop" not in DOES[kinds.SLEEP][1]
