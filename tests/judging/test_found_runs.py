@@ -363,7 +363,11 @@ def test_only_process_is_no_second_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("log", "text", "reason"),
     [
-        ("1.log", BEGAN, "an earlier process wrote the checkpoint"),  # it saved nothing: the checkpoint is a copy
+        (
+            "1.log",
+            BEGAN,
+            "an earlier process wrote the checkpoint",
+        ),  # it saved nothing: the checkpoint is a copy
         ("1.log", f"{BEGAN}\n{saves(4)}", "an earlier process wrote the checkpoint"),
         ("2.log", f"{BEGAN}\n{WENT_ON}", "a later checkpoint of that process"),
         ("2.log", f"{BEGAN}\n{WENT_ON}\n{BEGAN}\n{logged(1)}\n{saves(4)}", "a later checkpoint of that"),

@@ -81,7 +81,9 @@ def judge_found(evidence: Evidence) -> Deliverable:
     if saved is None:
         return _blocked(f"the checkpoint of step {step} from which a process went on", line)
     if not any(step in one.saved and _before(one, resumed) for one in trainings):
-        return _blocked(f"that an earlier process wrote the checkpoint of step {step}, from which one went on", line)
+        return _blocked(
+            f"that an earlier process wrote the checkpoint of step {step}, from which one went on", line
+        )
     lacks = [what for what, names in LOADED.items() if not any(map(names.search, filled(saved)))]
     if lacks:
         return _blocked(f"the {', '.join(lacks)} in `{saved.path}`, from which a process went on", line)
