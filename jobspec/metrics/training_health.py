@@ -30,7 +30,6 @@ MIN_HELD_OUT = 5
 HIGH = 0.95
 SURE = 8.0  # standard errors, of a peak that was looked for
 LOST, LOST_ALL = 0.5, 0.9  # shares of what a reward had gained
-BEGUN = 0.1  # share of a fall that tells that it has begun
 FEW = 1 / 8  # of the first length
 KL_GROWTH, KL_MOST = 100, 1.0  # in nats a token: healthy runs stay below
 ENTROPY_LEAST, ENTROPY_MOST = 0.05, 2.0
@@ -134,7 +133,7 @@ def _constant(rows: Rows, kind: str, why: str) -> Iterator[Trouble]:
 
 def _zero_part(rows: Rows) -> Iterator[Trouble]:
     if not any(row.value for row in rows):
-        yield from _constant(rows, "constant-reward", "no answer earns this part: the rest makes the reward")
+        yield from _constant(rows, "constant-reward", "what is the same at all steps adds nothing to what is learned")
 
 
 def _constant_logprobs(rows: Rows) -> Iterator[Trouble]:
@@ -322,9 +321,10 @@ def _lost(rows: Rows) -> Iterator[Trouble]:
     if peak - end <= sure or share < LOST:
         return
     tail = rows[at:]
-    since = _since(tail, lambda value: value < peak - BEGUN * (peak - end))
+    since = _since(tail, lambda value: value < (peak + end) / 2)
     top = f"`{rows[0].metric}` had a mean of {peak:.3g} about step {tail[width // 2].step}"
-    what = f"{top} and fell to about {end:.3g} by step {rows[-1].step}, from about step {since.step} on"
+    what = f"{top} and fell to about {end:.3g} by step {rows[-1].step}, below the middle of the two"
+    what += f" from about step {since.step} on"
     why = "what it had gained is lost" if rose else "it is far below what it was before"
     fix = (
         "look at samples of that step, and at KL, entropy and gradient norm where they are logged; go back to"

@@ -89,7 +89,7 @@ def _wrong(seen: Seen, vanilla: Sequence[Setting], steps: Answer) -> Iterator[An
             yield not_tested(seen.evidence.foreign, what, [setting.item])
     other = seen.any_line("other_engine")
     if other:
-        yield not_tested(seen.evidence.foreign, "an engine other than Megatron trained", [other])
+        yield not_tested(seen.evidence.foreign, "an engine other than Megatron is set", [other])
     yield steps if steps.status is Status.FAIL else None
     frozen = seen.frozen_adapter if seen.asks_lora else None
     yield failed("the LoRA adapter has no trainable parameter", [frozen]) if frozen else None
