@@ -1,8 +1,7 @@
 """The verdict over files of a run that jobspec did not launch: logs, metrics and checkpoints, as found.
 
-Such a run has no events, and an exit code only where a log states it. The verdict claims nothing that the
-files do not show. It is `Pass` only where the framework's own criteria, the requirements and the import paths
-hold.
+Such a run has no events, and an exit code only where a log states it. The verdict claims nothing that no file
+shows, and is `Pass` only where the framework's criteria, the requirements and the import paths hold.
 """
 
 from __future__ import annotations
@@ -64,8 +63,7 @@ from jobspec.words import did_you_mean, one_of
 class Expected:
     """What the files have to prove.
 
-    `imports` maps a module to the folder it must come from. `inferred` says how the framework was found; it
-    is empty where the user named it.
+    `imports` maps a module to its folder. `inferred` says how the framework was found, unless the user did.
     """
 
     framework: Framework

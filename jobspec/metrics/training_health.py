@@ -133,7 +133,9 @@ def _constant(rows: Rows, kind: str, why: str) -> Iterator[Trouble]:
 
 def _zero_part(rows: Rows) -> Iterator[Trouble]:
     if not any(row.value for row in rows):
-        yield from _constant(rows, "constant-reward", "what is the same at all steps adds nothing to what is learned")
+        yield from _constant(
+            rows, "constant-reward", "what is the same at all steps adds nothing to what is learned"
+        )
 
 
 def _constant_logprobs(rows: Rows) -> Iterator[Trouble]:

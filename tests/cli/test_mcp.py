@@ -18,6 +18,9 @@ from tests.kits.project_kit import HELLO, Project
 
 if not IN_CI:
     pytest.importorskip("mcp", reason="needs the extra `mcp`")
+# At the top: `mcp` keeps the standard error that it finds at its import, which is none within a test.
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
 
 TOKEN = "hf_" + "aB3dE5fG7h" * 4
 TALKS = HELLO.replace(
@@ -38,10 +41,6 @@ def ask(project: Project, *calls: Call) -> list[tuple[bool, str]]:
 
 
 def client_of(project: Project) -> Any:
-    # Not at the top: each process of the tests reads all modules, and these take it more than a second.
-    from mcp import Client
-    from mcp.client.stdio import StdioServerParameters
-
     program = StdioServerParameters(
         command=sys.executable, args=["-m", "jobspec.cli", "mcp"], cwd=project.root, env=dict(os.environ)
     )
