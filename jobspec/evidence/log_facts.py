@@ -85,14 +85,9 @@ class Facts:
     @property
     def model(self) -> str:
         """The model that the logs name; of several, which a reward model or a teacher may be, all."""
-        names = [f"`{name}`" for name in self.models]
-        return (
-            next(iter(self.models))
-            if len(names) == 1
-            else f"one of {some(names, MAX_MODELS)}"
-            if names
-            else ""
-        )
+        if len(self.models) < 2:
+            return "".join(self.models)
+        return f"one of {some([f'`{name}`' for name in self.models], MAX_MODELS)}"
 
 
 def scan_facts(logs: Iterable[tuple[Path, str]]) -> Facts:

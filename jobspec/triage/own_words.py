@@ -31,12 +31,6 @@ FIELDS = re.compile(r"\b\d+ validation errors? for \S+$")
 _STATE_DICT = re.compile(r"Error\(s\) in loading state_dict for \S+:$")  # the keys stand below
 _NCCL, _LAST = re.compile(r"\bNCCL error in: \S+:\d+, "), "Last error:"  # what NCCL knows stands below
 _KEYS = re.compile(r"\s*(?:(?:Missing|Unexpected) key\(s\) in state_dict|size mismatch for) ?")
-# The sentence of a message that says what to do. A long line is shown cut, and these words stand at its end.
-AS_SAID = "do what the line says"
-_SAYS = re.compile(
-    r"(?:^|[.!?:;,(] ?|(?i:hint): )((?:[Pp]lease|Use|Try|Set|Pass|Install|Specify|Consider|Did you mean"
-    r"|[Ii]f you) .{8,160}?)(?=[.!?](?:\s|$)|$)"
-)
 # Frames that show a model at work, so one that is built, whatever lines stand above.
 _AT_WORK = re.compile(
     r":(?:_wrapped_call_impl|forward|backward|forward_step|forward_backward\w*|training_step|train_step"
@@ -171,9 +165,6 @@ def advice(fix: str, text: str, above: Traceback) -> str:
         where = f"{where} (`{_cut(above.code)}`)"
     if above.place and not above.innermost:
         where += " or below" if where != above.place else " (or what it calls)"
-    said = _SAYS.search(text) if AS_SAID in fix else None
-    if said is not None:
-        fix = fix.replace(AS_SAID, f'{AS_SAID} ("{said[1].strip()}")', 1)
     return fix.replace("{place}", where or NO_PLACE)
 
 

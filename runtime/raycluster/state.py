@@ -12,6 +12,7 @@ import re
 import sys
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+WAITING = ("PENDING", "RESCHEDULING")  # states of a placement group without its resources
 # Ends that somebody wanted. Source: ray 2.60, src/ray/gcs/gcs_actor_manager.cc and actor.proto.
 WANTED = (
     "ray.kill",
@@ -113,7 +114,7 @@ def _groups(
     full: List[str] = []
     reserved = [row for group in groups for row in _reserved(group)]
     for group in groups:
-        if group["state"] in ("PENDING", "RESCHEDULING"):
+        if group["state"] in WAITING:
             text, lacks = _group(group, nodes, free), _not_free(group, nodes, free)
             if lacks is None:
                 pending.append(text)
@@ -234,7 +235,7 @@ def main(address: str) -> int:
     tasks, free = _tasks(address)
     names: List[Named] = []
     held: List[Named] = []
-    if tasks or any(group["state"] == "PENDING" for group in groups.values()):
+    if tasks or any(group["state"] in WAITING for group in groups.values()):
         with contextlib.suppress(Exception):  # not documented: without it the names are missing
             names, held = _named(state.state._connect_and_get_accessor())
     found = told(actors, groups, nodes, tasks, free, names, held)
