@@ -58,6 +58,7 @@ def test_a_folder_that_is_closed_to_me_is_no_error(name: str, mode: int) -> None
         Path(base).chmod(0o755)
         run = passing_run(Path(base))
         (Path(base) / "checkpoints/global_step_5").mkdir(parents=True)
+        read_evidence(run.root)  # imports what it needs: the other user may not read this Python
         closed = Path(base) / name
         closed.chmod(mode)
         os.seteuid(65534)
