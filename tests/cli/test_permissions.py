@@ -26,7 +26,7 @@ def outsider(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]
     monkeypatch.chdir(folder)
     for name in frameworks.BUILT_IN:  # a module is not found by a user who may not enter its folder
         frameworks.get(name)
-    for argv in (["validate", "hello.yaml"], ["triage", "hello.yaml"], ["compare", "a", "b"]):
+    for argv in (["validate", "hello.yaml"], ["triage", "hello.yaml"], ["compare", "a", "b"], ["status"]):
         project.cli(*argv)
     project.cli("judge", ".", "--framework", "command")
     (folder / "closed").chmod(0)
