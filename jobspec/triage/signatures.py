@@ -27,7 +27,9 @@ RAISED = re.compile(
 POSSIBLE = re.compile(
     r"\b(?:may|might|c(?:an|ould)(?! not\b))(?: \w+){0,2} "
     r"(?:fail|crash|hang|break|cause|lead to|result in|raise|trigger|produce|see|get|run (?:into|out))\b"
-    r"[^.]*$",
+    r"[^.]*$"
+    r"|\b(?:to|will|should|helps?) (?:avoid|prevent)\b[^.]*$|\b(?:if|when) you (?:see|get|hit|run into|encounter)\b[^.]*$"
+    r"|\bhelp=[fr]?[\"']",  # what an option is for
     re.IGNORECASE,
 )
 # What Ray raises for a process that is gone: the frames show who waited for it, and no failure of theirs.
