@@ -28,7 +28,8 @@ POSSIBLE = re.compile(
     r"\b(?:may|might|c(?:an|ould)(?! not\b))(?: \w+){0,2} "
     r"(?:fail|crash|hang|break|cause|lead to|result in|raise|trigger|produce|see|get|run (?:into|out))\b"
     r"[^.]*$"
-    r"|\b(?:to|will|should|helps?) (?:avoid|prevent)\b[^.]*$|\b(?:if|when) you (?:see|get|hit|run into|encounter)\b[^.]*$"
+    r"|\b(?:to|will|should|helps?) (?:avoid|prevent)\b[^.]*$"
+    r"|\b(?:if|when) you (?:see|get|hit|run into|encounter)\b[^.]*$"
     r"|\bhelp=[fr]?[\"']",  # what an option is for
     re.IGNORECASE,
 )

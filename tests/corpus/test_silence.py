@@ -249,7 +249,7 @@ ATTEMPTS = {
          "[rank2]: RuntimeError: CUDA error: uncorrectable ECC error encountered",
          "[default] Worker group FAILED. 2/3 attempts left; will restart worker group",
          "{'loss': 0.4, 'epoch': 0.2}", "[rank1]: ValueError: bad sample 17"],
-        ("effect.exception", 5), "the driver or CUDA reports a failure of a GPU, its memory or its links (log:2)"),
+        ("effect.exception", 5), "a failure of a GPU, its memory or its links (log:2)"),
     "a script's first line again": (
         ["launching trainer for grpo run exp-7 on node", ray_starts(0), OOM, EXITED,
          "launching trainer for grpo run exp-7 on node", ray_starts(HOUR), *verl_steps(1), DISK],
