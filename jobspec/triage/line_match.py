@@ -28,6 +28,8 @@ NOISE = re.compile(
     r"|^\s*(?:warnings\.warn|(?:logger|logging|log)\.[a-z]+)\("  # the statement of a warning, shown below it
     # The program says itself that it goes on: the line that ends it comes later.
     r"|\b[Ii]gnor(?:e|ing) (?:the |this )?error and continu|\b[Cc]ontinuing (?:without|anyway)\b"
+    r"|\b[Ff]alling back (?:to|on)\b|\b[Rr]unning on (?:the )?CPU\b|\b[Ss]kipping (?:this |the )?batch\b"
+    r"|^\s*except\b.*:\s*$|^\s*print\("  # a statement that would catch it, or say it
     r"|^mkdir -p failed for path "  # matplotlib, which then takes another folder
     r"|^\{'(?!error|detail)\w+': \{'"  # a configuration that is shown
     r"|^\[(?:prompt|response|ground_truth)\]"  # verl shows some of what the model was asked and answered
