@@ -28,12 +28,14 @@ class Landmark:
 class Kind:
     """Lines that hold the literal and, where there is one, match the pattern.
 
-    With `within` they count only where its second text stands between them and its first, in the same block.
+    With `within` they count only where its second text stands between them and its first, in the same block;
+    with `unless` only where that text does not stand before them there.
     """
 
     literal: bytes
     pattern: re.Pattern[str] | None = None
     within: tuple[bytes, bytes] | None = None
+    unless: bytes | None = None
 
 
 def kind(literal: str, pattern: str = "") -> Kind:
@@ -106,7 +108,8 @@ TRAINED = (
 # A trainer says that all its work is done.
 FINISHED = (
     kind("Max number of steps has been reached"),
-    kind("GRPO training complete!"),
+    # NeMo-RL's asynchronous training says so in its `finally`, after it caught an error, too.
+    Kind(b"GRPO training complete!", unless=b"Error in async loop: "),
     kind("Final validation metrics:"),
     kind("'train_runtime': "),
     kind("Training done!", r"\bskyrl(?:_|\.)train\.\w+:train:\d+ - Training done!"),
@@ -231,6 +234,8 @@ def _counts(block: bytes, start: int, end: int, item: Kind) -> bool:
         begin, text = item.within
         if block.find(text, max(block.rfind(begin, 0, start), 0), start) < 0:
             return False
+    if item.unless is not None and block.rfind(item.unless, 0, start) >= 0:
+        return False
     return shows(block[start:end], item)
 
 

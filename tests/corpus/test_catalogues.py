@@ -65,7 +65,7 @@ VERL = [
     ("ValueError: Invalid router_replay mode: R4", "config.router-replay", "Blocked"),
     ("ValueError: Rollout vllmm with mode async not found", "config.rollout", "Blocked"),
     ("AssertionError: Not enough GPUs to run the reward model", "config.reward-model", "Blocked"),
-    ("RuntimeError: Max retries (3) reached for request to http://n1:8000/classify", "config.reward-model",
+    ("RuntimeError: Max retries (3) reached for request to http://n1:8000/classify", "config.model-request",
      "Blocked"),
     ("ValueError: No available memory for the cache blocks. Try increasing", "gpu.vllm-memory", "Blocked"),
     ("ValueError: Free memory on device (3/79 GiB) is less than desired GPU memory utilization",
