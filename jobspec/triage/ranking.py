@@ -37,7 +37,7 @@ TOLD_LAST = {
     "slurm.node-fail": frozenset({"ray", "network"}),
     "gpu.bad-node": frozenset({"gpu", "collective"}),
     **dict.fromkeys(
-        ("container.driver-old", "container.gpu-cli", "container.gpu-hook"), frozenset({"container"})
+        ("container.driver", "container.gpu-cli", "container.gpu-hook"), frozenset({"container"})
     ),
     "gpu.driver-reload": frozenset({"container"}),
 }
