@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from jobspec.triage.addresses import NOT_MET, with_addresses
 from jobspec.triage.attempts import Attempt
+from jobspec.triage.good_end import after_training, with_good_end
 from jobspec.triage.landmarks import Landmark
 from jobspec.triage.match import Match
 from jobspec.triage.nodes import with_nodes
@@ -195,12 +196,20 @@ def _by_time(last: list[Part], before: list[Part], begun: float) -> tuple[list[P
 def _settled(parts: Sequence[Part]) -> list[Match]:
     """The matches of one attempt over all logs, with the silence before its end, if there was one."""
     matches = settle(
-        [_script_went_on(match, part) for part in parts for match in part.matches],
+        [
+            _script_went_on(match, part)
+            for part in parts
+            for match in with_good_end(part.matches, part.attempt)
+        ],
         {part.file: part.attempt.course for part in parts},
     )
     matches = with_nodes(matches, [part.attempt.speakers for part in parts])
     matches = with_addresses(matches, [(part.file, part.attempt.addresses) for part in parts])
     matches = [_from_the_start(match, parts) for match in matches]
+    attempts = {part.file: part.attempt for part in parts}
+    matches = [
+        after_training(match, attempts[match.file]) if match.file in attempts else match for match in matches
+    ]
     works = {part.file: part.attempt.work for part in parts}
     matches = _with_launch(_with_late_effect(matches, parts))
     end = first_cause(matches)

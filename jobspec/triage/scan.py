@@ -24,6 +24,7 @@ from jobspec.triage import landmarks, own_words
 from jobspec.triage.attempts import Attempt, Attempts
 from jobspec.triage.blocks import LINES_AFTER, LINES_BEFORE, Block, View, blocks
 from jobspec.triage.conclusion import Part, conclude
+from jobspec.triage.good_end import later_step
 from jobspec.triage.gunzip import Budget, left_out
 from jobspec.triage.hint_index import HintIndex, whole_index
 from jobspec.triage.landmarks import Kind, Landmark, present
@@ -237,7 +238,13 @@ class _Log:
         stages, last = landmarks.stages(view.text, hints, done=course.finished or course.done is not None), -1
         for start, end in zip((0, *stages), (*stages, len(view.text)), strict=True):
             if start in stages:
-                course = Course(managed=course.managed, last_step=course.last_step)
+                course = Course(
+                    managed=course.managed,
+                    last_step=course.last_step,
+                    trained=course.done or course.trained,
+                    wrote=course.wrote,
+                    good_before=course.stated_end or course.good_before,
+                )
             course, step = self._noted(view, start, end, course, hints)
             last = step if step >= 0 else last
         self.now.course = course
@@ -260,11 +267,15 @@ class _Log:
         ends = present(landmarks.STATED_END, hints)
         if ends:
             marks["stated_end"] = mark(landmarks.find_last(text, ends)) or course.stated_end
+        wrote = present(landmarks.WROTE, hints)
+        if wrote:
+            marks["wrote"] = mark(landmarks.find_last(text, wrote)) or course.wrote
         steps = present(landmarks.STEP, hints)
         step = landmarks.find_last(text, steps)
         if step >= 0:
             first = course.first_step or mark(landmarks.find_first(text, steps))
             course = replace(course, first_step=first, last_step=mark(step), done=None, closed=None)
+            course = replace(course, trained=course.last_step if landmarks.is_last_step(text, step) else None)
         for name, kinds in _END_MARKS:
             held = present(kinds, hints)
             if held and getattr(course, name) is None:
@@ -291,6 +302,8 @@ class _Log:
         at_work = own_words.frame_at_work(above) if told.boundary == "construction" else ""
         around = view.lines[max(0, offset - CONTEXT_BEFORE) : offset + CONTEXT_AFTER + 1]
         later = outlived_by(view.lines, offset) if signature.generic else ""
+        done = self.now.course.trained or self.now.course.done
+        since = min(self._number(view, offset) - done.line, offset) if done is not None else 0
         why = signature.why
         if at_work:
             why = f"{masked(told.title)}; its traceback comes through {at_work}: the model was built"
@@ -311,6 +324,7 @@ class _Log:
             wrapper=signature.wrapper,
             survived=bool(later) or answered_later(view.lines, offset),
             place=masked(place),
+            doing=masked(later_step(above, view.lines[offset - since : offset])) if since > 0 else "",
             main=above.in_main,
             caught=above.logged and goes_on(view.lines, offset),
             boundary="" if at_work else told.boundary,
