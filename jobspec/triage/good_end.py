@@ -76,6 +76,6 @@ def after_training(match: Match, attempt: Attempt) -> Match:
     done = attempt.course.trained or attempt.course.done
     if done is None or done.line >= match.line or match.verdict == NOTE or match.survived or is_end(match):
         return match
-    where = f": it failed {match.doing}" if match.doing else ""
-    fact = f"{match.file}:{done.line} shows that a training was done before that{where}"
+    where = f", which came {match.doing}" if match.doing else ""
+    fact = f"{match.file}:{done.line} shows that a training was done before this failure{where}"
     return replace(match, facts=(*match.facts, fact), fix=f"{match.fix}{AGAIN}")

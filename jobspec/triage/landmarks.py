@@ -205,7 +205,8 @@ def find_last(block: bytes, kinds: tuple[Kind, ...]) -> int:
 def is_last_step(text: bytes, at: int) -> bool:
     """Whether the line of a step that stands at `at` is that of the last one."""
     start, end = line_at(text, at)
-    return _LAST_STEP.search(bare(text[start : min(end, start + PART_BYTES)].decode("utf-8", "replace"))) is not None
+    line = text[start : min(end, start + PART_BYTES)].decode("utf-8", "replace")
+    return _LAST_STEP.search(bare(line)) is not None
 
 
 def stages(text: bytes, hints: Set[str], *, done: bool) -> list[int]:

@@ -34,10 +34,11 @@ from jobspec.triage.nodes import MOST_LINES, speaker
 from jobspec.triage.own_advice import LINES_BELOW, whole
 from jobspec.triage.ranking import Course, first_cause, rank
 from jobspec.triage.shell_trace import outlived_by
+from jobspec.triage.shown_above import HEAD_LINES, LINES_ABOVE, Row, facts_above, rows_of_tools
 from jobspec.triage.signatures import NOTE, Signature, masked
 from jobspec.triage.sources import LogSource, end_by_date, latest_end, unpacked
 from jobspec.triage.times import LineTimes
-from jobspec.triage.traceback import goes_on, lines_below, same_voice_below, traceback_above
+from jobspec.triage.traceback import Traceback, goes_on, lines_below, same_voice_below, traceback_above
 
 __all__ = ["LogSource", "first_cause", "rank", "scan_files", "scan_lines", "scan_stream"]
 
@@ -109,6 +110,8 @@ class _Log:
     starts: Attempts = field(default_factory=Attempts)
     number: int = 1
     times: LineTimes = field(default_factory=lambda: LineTimes(()))
+    head: Sequence[bytes] = ()
+    shown: list[Row] | None = None
 
     @property
     def now(self) -> Attempt:
@@ -136,6 +139,7 @@ class _Log:
     def _date(self, head: bytes) -> None:
         """Take the year from the first date in the log: a copied file is younger than its lines."""
         self.latest = min([self.latest, *end_by_date(head)])
+        self.head = head.split(b"\n", HEAD_LINES)[:HEAD_LINES]
         self.now.begun = self._time(head.split(b"\n", LINES_AFTER)[:LINES_AFTER], 0)
 
     def _block(self, block: Block) -> None:
@@ -332,10 +336,24 @@ class _Log:
             time=self._time(view.lines, offset),
             until=self._until(view.lines, offset),
             context=tuple(_show(line.decode("utf-8", "replace")) for line in around if line.strip()),
-            facts=(masked(f"the frame {above.place} is line {self._number(view, above.offset)} of the log"),)
-            if own_words.is_silent(words, above)
-            else (),
+            facts=() if told.verdict == NOTE else self._facts(told.kind, words, above, view, offset),
         )
+
+    def _facts(self, kind: str, words: str, above: Traceback, view: View, offset: int) -> tuple[str, ...]:
+        """Where an exception without a message was raised, and what tools say above that concerns it."""
+        frame = f"the frame {above.place} is line {self._number(view, above.offset)} of the log"
+        rows = facts_above(kind, words, above.frames, self._rows(view, offset), self.name)
+        return tuple(
+            masked(fact) for fact in (*([frame] if own_words.is_silent(words, above) else ()), *rows)
+        )
+
+    def _rows(self, view: View, offset: int) -> list[Row]:
+        """What tools print at the log's start and shortly before the line."""
+        number, start = self._number(view, offset), max(0, offset - LINES_ABOVE)
+        self.shown = rows_of_tools(self.head, 1) if self.shown is None else self.shown
+        near = rows_of_tools(view.lines[start:offset], self._number(view, start))
+        rows = {row.number: row for row in (*self.shown, *near) if row.number < number}
+        return [rows[number] for number in sorted(rows)]
 
     def _until(self, lines: Sequence[bytes], offset: int) -> float | None:
         """The time of the next line that tells one, if the line tells none."""
