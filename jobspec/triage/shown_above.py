@@ -1,7 +1,7 @@
 """What the log shows above a failure of the machine and its software: quoted as a fact where it decides.
 
 `df`, `quota`, `nvidia-smi`, `pip`, `module list` and versions: a job's script prints them, mostly at its
-start, and they tell which of several causes it is. A row is quoted as it stands; nothing is concluded from it.
+start, and they tell which of several causes it is. Each row is quoted as it stands; nothing is concluded.
 """
 
 from __future__ import annotations
