@@ -166,7 +166,8 @@ def _of_service(part: Part) -> Part:
 
 def _as_effect(match: Match) -> Match:
     """The cause that is known to be none: nothing else was found."""
-    why = f"{match.why or match.title}; inferred: it is an effect; of what, the lines around it may say, of which triage knows none as a cause"
+    cause = "it is an effect; of what, the lines around it may say, of which triage knows none as a cause"
+    why = f"{match.why or match.title}; inferred: {cause}"
     return replace(match, why=why, kind=NETWORK if match.signature == CLIENT else match.kind)
 
 

@@ -84,7 +84,8 @@ def _with_nodes(match: Match, said: Mapping[str, Set[str]], files: Set[str], eve
         fact = _alone(names, every)
         match = replace(match, node=match.node or min(names))
     elif not names and len(ended) > 1:
-        fact = f"tasks failed on {_names(ended)}; the line names no node (a number `N:` before it is srun's, of the task)"
+        label = "a number `N:` before it is srun's, of the task"
+        fact = f"tasks failed on {_names(ended)}; the line names no node ({label})"
     else:
         return match
     return replace(match, facts=(*match.facts, fact))
