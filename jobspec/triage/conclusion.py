@@ -15,6 +15,7 @@ from jobspec.triage.match import Match
 from jobspec.triage.nodes import with_nodes
 from jobspec.triage.ranking import (
     CLIENT,
+    DEADLY,
     EFFECT,
     HANGS,
     NEVER_SURVIVED,
@@ -50,8 +51,6 @@ FROM_THE_START = (
     " `torch.autograd.set_detect_anomaly(True)` names the operation. Of a resumed run look at the end of the"
     " earlier log"
 )
-# Kinds of failures after which a process seldom goes on.
-DEADLY = frozenset({"gpu-memory", "gpu", "node", "host-memory"})
 
 
 # Logs of Ray's own services. They go on while a run ends, and then tell of peers that are gone.

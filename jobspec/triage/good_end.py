@@ -9,7 +9,7 @@ from dataclasses import replace
 from jobspec.triage.attempts import Attempt
 from jobspec.triage.landmarks import Landmark
 from jobspec.triage.match import Match
-from jobspec.triage.ranking import ENDED_WITH_IT, NEVER_SURVIVED, PARTING, STEP_ENDED, is_end
+from jobspec.triage.ranking import CRASHED, DEADLY, ENDED_WITH_IT, NEVER_SURVIVED, PARTING, STEP_ENDED, is_end
 from jobspec.triage.shell_trace import last_command
 from jobspec.triage.signatures import NOTE, RAISED
 from jobspec.triage.traceback import Traceback
@@ -20,7 +20,8 @@ _LATER = re.compile(
     r":(push_to_hub|upload_\w+|log_artifact\w*|create_(?:commit|repo)|save_model|save_pretrained|save_state\w*"
     r"|\w*save_checkpoint\w*|merge_and_unload|export_\w+|evaluate|evaluation_loop|predict|validate)$"
 )
-EFFECTS = "effect."
+EFFECTS = "effect."  # how their names begin
+LASTING = (EFFECTS, CRASHED)
 AGAIN = "; where the training's result was saved, this later step alone has to be repeated"
 
 
@@ -54,7 +55,7 @@ def _outlived(match: Match, end: int, stated: int) -> bool:
     if match.verdict == NOTE or match.main or is_end(match) or RAISED.search(match.text):
         return False
     if match.line < end:
-        return not match.signature.startswith(EFFECTS) and match.kind not in NEVER_SURVIVED
+        return match.kind not in NEVER_SURVIVED | DEADLY and not match.signature.startswith(LASTING)
     ended_with_it = match.signature in PARTING or match.kind in ENDED_WITH_IT or match.wrapper
     return match.line < stated and ended_with_it and match.signature != STEP_ENDED
 
@@ -76,6 +77,7 @@ def after_training(match: Match, attempt: Attempt) -> Match:
     done = attempt.course.trained or attempt.course.done
     if done is None or done.line >= match.line or match.verdict == NOTE or match.survived or is_end(match):
         return match
+    again = "" if match.kind in NEVER_SURVIVED - {"checkpoint"} else AGAIN
     where = f", which came {match.doing}" if match.doing else ""
     fact = f"{match.file}:{done.line} shows that a training was done before this failure{where}"
-    return replace(match, facts=(*match.facts, fact), fix=f"{match.fix}{AGAIN}")
+    return replace(match, facts=(*match.facts, fact), fix=f"{match.fix}{again}")

@@ -167,7 +167,8 @@ WROTE = (
 )
 # The line of a step that is the last of all, by its own count; one of an epoch may count that epoch alone.
 _LAST_STEP = re.compile(
-    r"(?i)^(?!.*\bepoch).*\b(?:global_step|step|iter|iteration)[ :=#]{1,12}\[? *(\d+) ?/ *\1\b"
+    r"(?i)^(?!.*(?:\bepoch|warm|micro|accum|inner))"
+    r".*\b(?:global_step|step|iter|iteration)[ :=#]{1,12}\[? *(\d+) ?/ *\1\b"
 )
 
 ALL = (*MANAGED, *CONSTRUCTION, *BUILT, *STEP, *BAR, *DONE, *STAGES, *STATED_END, *WROTE)

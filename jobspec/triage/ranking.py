@@ -25,6 +25,8 @@ NEVER_SURVIVED = frozenset(
 )
 # Unless an evaluation logged the value.
 OF_EVALUATION = re.compile(r"(?i)(?<![a-z])(?:eval|val|valid|validation|test)[ _/.-](?:\w+/)*\w*loss\b")
+# Kinds of failures after which a process seldom goes on.
+DEADLY = frozenset({"gpu-memory", "gpu", "node", "host-memory"})
 ENDS = frozenset({"time-limit", "cancelled"})
 # A launcher's refusal: nothing that it was to start has run.
 LAUNCHER = re.compile(

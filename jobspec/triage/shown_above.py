@@ -16,10 +16,12 @@ HEAD_LINES, LINES_ABOVE = 1500, 400  # where such rows are looked for: at the lo
 MAX_CHARS, MOST_FACTS = 400, 4  # read of a line; told
 MAX_SHOWN = 110
 ALMOST_FULL = 97  # per cent
-SOFTWARE = frozenset({"image", "driver", "provider", "rollout", "model", "config", "exception"})
+SOFTWARE = frozenset(
+    {"image", "env", "env-leak", "driver", "provider", "rollout", "model", "config", "exception"}
+)
 GPUS = frozenset({"gpu", "driver", "image", "ray-resources", "container", "node", "config"})
 DISKS = frozenset({"disk", "storage", "shared-storage"})
-_DF = re.compile(r"^\S+ +[\d.]+[KMGTPE]?i?B? +[\d.]+\S* +[\d.]+\S* +(\d+)% +(/\S*)$")
+_DF = re.compile(r"^(?!/dev/loop)\S+ +[\d.]+[KMGTPE]?i?B? +[\d.]+\S* +[\d.]+\S* +(\d+)% +(/\S*)$")
 _QUOTA = re.compile(r"^\s*/\S*\s+[\d.]+[KMGTPEkmgt]?B?\*\s")
 _SMI = re.compile(r"\bDriver Version: [\d.]+ +CUDA Version: [\d.]+")
 _GPU = re.compile(r"^GPU \d+: [^(]*\(UUID: |^\| +\d+ +(?:NVIDIA|Tesla|Quadro|GeForce|AMD)\b")
@@ -35,7 +37,8 @@ _PACKAGE = re.compile(
     r"(?:: v?|[ =]+v?)\d+\.\d[\w.+]*(?:[\s,;].*)?$"
 )
 _TOOL = re.compile(
-    r"^(?:gcc|g\+\+|cc|c\+\+|clang|ldd|nvcc|cmake|ninja)\b.*\d+\.\d|^Cuda compilation tools, release [\d.]+"
+    r"^(?:gcc|g\+\+|cc|c\+\+|ldd)(?:-\d+)? \([^)]*\) \d+\.\d|^(?:clang|cmake) version \d"
+    r"|^Cuda compilation tools, release [\d.]+"
     r"|^Python \d+\.\d+\.\d+$"
 )
 _MODULES = re.compile(r"^\s*1\) \w[\w+-]*/\S+")
