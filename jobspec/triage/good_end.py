@@ -18,7 +18,7 @@ _FULL = re.compile(r"100%\||\b(\d+)/\1 \[")  # a bar that came to its end
 # Calls by which a trainer's script ends, the outermost first.
 _LATER = re.compile(
     r":(push_to_hub|upload_\w+|log_artifact\w*|create_(?:commit|repo)|save_model|save_pretrained|save_state\w*"
-    r"|\w*save_checkpoint\w*|merge_and_unload|export_\w+|evaluate|evaluation_loop|predict|validate)$"
+    r"|\w*save_checkpoint\w*|merge_and_unload|export_\w+|evaluate|evaluation_loop|predict|validate|save)$"
 )
 EFFECTS = "effect."  # how their names begin
 LASTING = (EFFECTS, CRASHED)

@@ -28,7 +28,7 @@ from jobspec.triage.good_end import later_step
 from jobspec.triage.gunzip import Budget, left_out
 from jobspec.triage.hint_index import HintIndex, whole_index
 from jobspec.triage.landmarks import Kind, Landmark, present
-from jobspec.triage.line_match import MAX_LINE_CHARS, Hit, answered_later, match_line
+from jobspec.triage.line_match import MAX_LINE_CHARS, Hit, answered_later, is_expected_end, match_line
 from jobspec.triage.match import Match
 from jobspec.triage.nodes import MOST_LINES, speaker
 from jobspec.triage.own_advice import LINES_BELOW, whole
@@ -326,7 +326,7 @@ class _Log:
             source=signature.source,
             generic=signature.generic,
             wrapper=signature.wrapper,
-            survived=bool(later) or answered_later(view.lines, offset),
+            survived=bool(later) or answered_later(view.lines, offset) or is_expected_end(view.lines, offset),
             place=masked(place),
             doing=masked(later_step(above, view.lines[offset - since : offset])) if since > 0 else "",
             main=above.in_main,
