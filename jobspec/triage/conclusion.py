@@ -9,11 +9,13 @@ from typing import NamedTuple
 
 from jobspec.triage.addresses import NOT_MET, with_addresses
 from jobspec.triage.attempts import Attempt
+from jobspec.triage.good_end import after_training, with_good_end
 from jobspec.triage.landmarks import Landmark
 from jobspec.triage.match import Match
 from jobspec.triage.nodes import with_nodes
 from jobspec.triage.ranking import (
     CLIENT,
+    DEADLY,
     EFFECT,
     HANGS,
     NEVER_SURVIVED,
@@ -49,8 +51,6 @@ FROM_THE_START = (
     " `torch.autograd.set_detect_anomaly(True)` names the operation. Of a resumed run look at the end of the"
     " earlier log"
 )
-# Kinds of failures after which a process seldom goes on.
-DEADLY = frozenset({"gpu-memory", "gpu", "node", "host-memory"})
 
 
 # Logs of Ray's own services. They go on while a run ends, and then tell of peers that are gone.
@@ -165,7 +165,8 @@ def _of_service(part: Part) -> Part:
 
 def _as_effect(match: Match) -> Match:
     """The cause that is known to be none: nothing else was found."""
-    why = f"{match.why or match.title}; inferred: it is an effect, and no line that is known says of what"
+    cause = "it is an effect; of what, the lines around it may say, of which triage knows none as a cause"
+    why = f"{match.why or match.title}; inferred: {cause}"
     return replace(match, why=why, kind=NETWORK if match.signature == CLIENT else match.kind)
 
 
@@ -195,12 +196,20 @@ def _by_time(last: list[Part], before: list[Part], begun: float) -> tuple[list[P
 def _settled(parts: Sequence[Part]) -> list[Match]:
     """The matches of one attempt over all logs, with the silence before its end, if there was one."""
     matches = settle(
-        [_script_went_on(match, part) for part in parts for match in part.matches],
+        [
+            _script_went_on(match, part)
+            for part in parts
+            for match in with_good_end(part.matches, part.attempt)
+        ],
         {part.file: part.attempt.course for part in parts},
     )
     matches = with_nodes(matches, [part.attempt.speakers for part in parts])
     matches = with_addresses(matches, [(part.file, part.attempt.addresses) for part in parts])
     matches = [_from_the_start(match, parts) for match in matches]
+    attempts = {part.file: part.attempt for part in parts}
+    matches = [
+        after_training(match, attempts[match.file]) if match.file in attempts else match for match in matches
+    ]
     works = {part.file: part.attempt.work for part in parts}
     matches = _with_launch(_with_late_effect(matches, parts))
     end = first_cause(matches)

@@ -71,6 +71,7 @@ BUILT = (
     kind("init policy/ref/critic models done"),
     kind("SETUP COMPLETE"),
     kind("***** Running training *****"),
+    kind("Training Progress: "),  # verl
 )
 # No loss of a validation, and no prose: an answer of the model may say what a step lost.
 OWN_STEP = (
@@ -144,6 +145,10 @@ STATED_END = (
         r"(?i)^(?!.*\b(?:stop|clean\w*|preprocess\w*|server|engine)\b).*"
         r"\bexit(?:ed)?(?: with)?(?: exit)?[ _](?:code|status)[ =:]{1,2}0\b|\bexited with 0\b",
     ),
+    kind(
+        "tatus",
+        r"(?i)\b(?:ended|finished|completed|done)\b.{0,30}\bstatus[ =:]{1,2}0\b",
+    ),
     kind("succeeded", r"(?i)(?:^|\bSUCC\b.{0,40} )job '?[\w.-]+'? (?:has )?succeeded\W*$"),
     kind(
         "success",
@@ -155,7 +160,21 @@ STATED_END = (
     kind("--- PASS: "),  # go test
 )
 
-ALL = (*MANAGED, *CONSTRUCTION, *BUILT, *STEP, *BAR, *DONE, *STAGES, *STATED_END)
+_WHAT = r"(?:lines|rows|samples|records|examples|completions|prompts|answers|files|documents|items|entries)"
+# A program says how much it has written, what it was to make, or that all is done.
+WROTE = (
+    *(kind(word, r"(?i)^\W*(?:all |everything is )?done\W*$") for word in ("Done", "done", "DONE")),
+    kind("rote ", rf"(?i)\bwrote (?:all )?[1-9][\d,]* {_WHAT}\b"),
+    kind("aved ", rf"(?i)\bsaved (?:all )?[1-9][\d,]* {_WHAT}\b"),
+    kind("ritten", rf"(?i)\b[1-9][\d,]* {_WHAT} (?:were |have been |are )?written\b"),
+)
+# The line of a step that is the last of all, by its own count; one of an epoch may count that epoch alone.
+_LAST_STEP = re.compile(
+    r"(?i)^(?!.*(?:\bepoch|warm|micro|accum|inner))"
+    r".*\b(?:global_step|step|iter|iteration)[ :=#]{1,12}\[? *(\d+) ?/ *\1\b"
+)
+
+ALL = (*MANAGED, *CONSTRUCTION, *BUILT, *STEP, *BAR, *DONE, *STAGES, *STATED_END, *WROTE)
 
 
 def present(kinds: Iterable[Kind], hints: Set[str]) -> tuple[Kind, ...]:
@@ -185,6 +204,13 @@ def find_first(block: bytes, kinds: tuple[Kind, ...]) -> int:
 def find_last(block: bytes, kinds: tuple[Kind, ...]) -> int:
     """Where in the block the last line of these kinds starts, -1 when there is none."""
     return max((_last(block, item) for item in kinds), default=-1)
+
+
+def is_last_step(text: bytes, at: int) -> bool:
+    """Whether the line of a step that stands at `at` is that of the last one."""
+    start, end = line_at(text, at)
+    line = text[start : min(end, start + PART_BYTES)].decode("utf-8", "replace")
+    return _LAST_STEP.search(bare(line)) is not None
 
 
 def stages(text: bytes, hints: Set[str], *, done: bool) -> list[int]:

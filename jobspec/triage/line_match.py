@@ -52,6 +52,9 @@ _NOT_ANSWERED = re.compile(
 _ANSWERED = re.compile(rb'" 200\b|"HTTP/[\d.]+ 200\b')
 
 
+_EXPECTED_END = b"expected termination process in Ray"  # vLLM's word
+
+
 class Hit(NamedTuple):
     """A signature and the part of the line that shows it, `below` lines under the one that is hot."""
 
@@ -92,6 +95,14 @@ def answered_later(lines: Sequence[bytes], offset: int) -> bool:
         return False
     request = (refused["request"] or refused["asked"]).encode()
     return any(request in line and _ANSWERED.search(line) for line in lines[offset + 1 :])
+
+
+def is_expected_end(lines: Sequence[bytes], offset: int) -> bool:
+    """Whether the line tells of a signal to end, and the engine says near it that its workers get it."""
+    if b"SIGTERM" not in lines[offset]:
+        return False
+    around = lines[max(0, offset - NEAR_LINES) : offset + NEAR_LINES]
+    return any(_EXPECTED_END in line for line in around)
 
 
 def _known_by_traceback(lines: Sequence[bytes], offset: int, raised: str) -> bool:

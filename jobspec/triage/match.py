@@ -13,7 +13,8 @@ class Match:
     something failed but not why; it never wins over a specific line. A `wrapper` line only repeats that
     something else failed; it comes after all other failures. A `survived` line did not end the
     run; `trained_on` tells that train steps followed it. `place` is where the exception was raised, as
-    `file:line function`, and `main` tells that the main program raised it: it ended then. `caught`
+    `file:line function`, `doing` what the script did then, and `main`
+    tells that the main program raised it: it ended then. `caught`
     tells that a logger printed its traceback, and that the same process went on.
     `time` is in seconds since the epoch, from the line or its neighbours; None in a log without times.
     `until` is the time of the next line that tells one, where this one tells none.
@@ -36,6 +37,7 @@ class Match:
     trained_on: bool = False
     boundary: str = ""
     place: str = ""
+    doing: str = ""
     main: bool = False
     caught: bool = False
     node: str = ""

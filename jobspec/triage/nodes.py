@@ -84,7 +84,8 @@ def _with_nodes(match: Match, said: Mapping[str, Set[str]], files: Set[str], eve
         fact = _alone(names, every)
         match = replace(match, node=match.node or min(names))
     elif not names and len(ended) > 1:
-        fact = f"tasks failed on {_names(ended)}; the line names no node, so it may be of one or of all"
+        label = "a number `N:` before it is srun's, of the task"
+        fact = f"tasks failed on {_names(ended)}; the line names no node ({label})"
     else:
         return match
     return replace(match, facts=(*match.facts, fact))
@@ -98,7 +99,7 @@ def _suspect(match: Match, names: Set[str], every: Set[str]) -> Match:
     return replace(
         match,
         kind="node",
-        title=f"{match.title}, inferred: {node} is the suspect, as only there it crashed",
+        title=f"{match.title}, inferred: {node} is the suspect, as only its lines tell of a crash",
         fix=SUSPECT.format(node=node),
         facts=(*match.facts, fact),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from jobspec.triage.landmarks import Landmark
 from jobspec.triage.match import Match
@@ -25,6 +25,8 @@ NEVER_SURVIVED = frozenset(
 )
 # Unless an evaluation logged the value.
 OF_EVALUATION = re.compile(r"(?i)(?<![a-z])(?:eval|val|valid|validation|test)[ _/.-](?:\w+/)*\w*loss\b")
+# Kinds of failures after which a process seldom goes on.
+DEADLY = frozenset({"gpu-memory", "gpu", "node", "host-memory"})
 ENDS = frozenset({"time-limit", "cancelled"})
 # A launcher's refusal: nothing that it was to start has run.
 LAUNCHER = re.compile(
@@ -81,7 +83,7 @@ MARKS_SAY = {
     "built": "the trainer was built",
     "done": "the trainer said that it was at its end",
     "bar": "a bar of the training had moved",
-    "first_step": "the first training step was done",
+    "first_step": "a training step was done",
 }
 MARKS = tuple(MARKS_SAY)
 FIRST_MARK = {"construction": "construction", "rollout": "built", "step": "done"}
@@ -105,6 +107,9 @@ class Course:
     done: Landmark | None = None
     closed: Landmark | None = None
     stated_end: Landmark | None = None
+    trained: Landmark | None = None  # the end of a training, of this stage or of one before
+    wrote: Landmark | None = None
+    good_before: Landmark | None = None  # a good end that was stated in a stage before
 
     @property
     def ended_well(self) -> bool:
@@ -450,7 +455,13 @@ def _marks(match: Match, courses: Mapping[str, Course]) -> Iterator[_Mark]:
         for name in MARKS[MARKS.index(FIRST_MARK[match.boundary]) :]:
             landmark = getattr(course, name)
             if landmark is not None:
-                yield _Mark(name, file, landmark)
+                yield _Mark(name, file, _latest(course, match, file) if name == "first_step" else landmark)
+
+
+def _latest(course: Course, match: Match, file: str) -> Landmark:
+    """The last step that the log shows before the match; where that is not known, the first."""
+    first, last = cast(Landmark, course.first_step), course.last_step
+    return last if last is not None and _before(last, match, file) else first
 
 
 def _where(mark: _Mark, match: Match) -> str:

@@ -24,19 +24,21 @@ from jobspec.triage import landmarks, own_words
 from jobspec.triage.attempts import Attempt, Attempts
 from jobspec.triage.blocks import LINES_AFTER, LINES_BEFORE, Block, View, blocks
 from jobspec.triage.conclusion import Part, conclude
+from jobspec.triage.good_end import later_step
 from jobspec.triage.gunzip import Budget, left_out
 from jobspec.triage.hint_index import HintIndex, whole_index
 from jobspec.triage.landmarks import Kind, Landmark, present
-from jobspec.triage.line_match import MAX_LINE_CHARS, Hit, answered_later, match_line
+from jobspec.triage.line_match import MAX_LINE_CHARS, Hit, answered_later, is_expected_end, match_line
 from jobspec.triage.match import Match
 from jobspec.triage.nodes import MOST_LINES, speaker
 from jobspec.triage.own_advice import LINES_BELOW, whole
 from jobspec.triage.ranking import Course, first_cause, rank
 from jobspec.triage.shell_trace import outlived_by
+from jobspec.triage.shown_above import HEAD_LINES, LINES_ABOVE, Row, facts_above, rows_of_tools
 from jobspec.triage.signatures import NOTE, Signature, masked
 from jobspec.triage.sources import LogSource, end_by_date, latest_end, unpacked
 from jobspec.triage.times import LineTimes
-from jobspec.triage.traceback import goes_on, lines_below, same_voice_below, traceback_above
+from jobspec.triage.traceback import Traceback, goes_on, lines_below, same_voice_below, traceback_above
 
 __all__ = ["LogSource", "first_cause", "rank", "scan_files", "scan_lines", "scan_stream"]
 
@@ -108,6 +110,8 @@ class _Log:
     starts: Attempts = field(default_factory=Attempts)
     number: int = 1
     times: LineTimes = field(default_factory=lambda: LineTimes(()))
+    head: Sequence[bytes] = ()
+    shown: list[Row] | None = None
 
     @property
     def now(self) -> Attempt:
@@ -135,6 +139,7 @@ class _Log:
     def _date(self, head: bytes) -> None:
         """Take the year from the first date in the log: a copied file is younger than its lines."""
         self.latest = min([self.latest, *end_by_date(head)])
+        self.head = head.split(b"\n", HEAD_LINES)[:HEAD_LINES]
         self.now.begun = self._time(head.split(b"\n", LINES_AFTER)[:LINES_AFTER], 0)
 
     def _block(self, block: Block) -> None:
@@ -237,7 +242,13 @@ class _Log:
         stages, last = landmarks.stages(view.text, hints, done=course.finished or course.done is not None), -1
         for start, end in zip((0, *stages), (*stages, len(view.text)), strict=True):
             if start in stages:
-                course = Course(managed=course.managed, last_step=course.last_step)
+                course = Course(
+                    managed=course.managed,
+                    last_step=course.last_step,
+                    trained=course.done or course.trained,
+                    wrote=course.wrote,
+                    good_before=course.stated_end or course.good_before,
+                )
             course, step = self._noted(view, start, end, course, hints)
             last = step if step >= 0 else last
         self.now.course = course
@@ -260,11 +271,15 @@ class _Log:
         ends = present(landmarks.STATED_END, hints)
         if ends:
             marks["stated_end"] = mark(landmarks.find_last(text, ends)) or course.stated_end
+        wrote = present(landmarks.WROTE, hints)
+        if wrote:
+            marks["wrote"] = mark(landmarks.find_last(text, wrote)) or course.wrote
         steps = present(landmarks.STEP, hints)
         step = landmarks.find_last(text, steps)
         if step >= 0:
             first = course.first_step or mark(landmarks.find_first(text, steps))
             course = replace(course, first_step=first, last_step=mark(step), done=None, closed=None)
+            course = replace(course, trained=course.last_step if landmarks.is_last_step(text, step) else None)
         for name, kinds in _END_MARKS:
             held = present(kinds, hints)
             if held and getattr(course, name) is None:
@@ -291,6 +306,8 @@ class _Log:
         at_work = own_words.frame_at_work(above) if told.boundary == "construction" else ""
         around = view.lines[max(0, offset - CONTEXT_BEFORE) : offset + CONTEXT_AFTER + 1]
         later = outlived_by(view.lines, offset) if signature.generic else ""
+        done = self.now.course.trained or self.now.course.done
+        since = min(self._number(view, offset) - done.line, offset) if done is not None else 0
         why = signature.why
         if at_work:
             why = f"{masked(told.title)}; its traceback comes through {at_work}: the model was built"
@@ -309,8 +326,9 @@ class _Log:
             source=signature.source,
             generic=signature.generic,
             wrapper=signature.wrapper,
-            survived=bool(later) or answered_later(view.lines, offset),
+            survived=bool(later) or answered_later(view.lines, offset) or is_expected_end(view.lines, offset),
             place=masked(place),
+            doing=masked(later_step(above, view.lines[offset - since : offset])) if since > 0 else "",
             main=above.in_main,
             caught=above.logged and goes_on(view.lines, offset),
             boundary="" if at_work else told.boundary,
@@ -318,10 +336,24 @@ class _Log:
             time=self._time(view.lines, offset),
             until=self._until(view.lines, offset),
             context=tuple(_show(line.decode("utf-8", "replace")) for line in around if line.strip()),
-            facts=(masked(f"the frame {above.place} is line {self._number(view, above.offset)} of the log"),)
-            if own_words.is_silent(words, above)
-            else (),
+            facts=() if told.verdict == NOTE else self._facts(told.kind, words, above, view, offset),
         )
+
+    def _facts(self, kind: str, words: str, above: Traceback, view: View, offset: int) -> tuple[str, ...]:
+        """Where an exception without a message was raised, and what tools say above that concerns it."""
+        frame = f"the frame {above.place} is line {self._number(view, above.offset)} of the log"
+        rows = facts_above(kind, words, above.frames, self._rows(view, offset), self.name)
+        return tuple(
+            masked(fact) for fact in (*([frame] if own_words.is_silent(words, above) else ()), *rows)
+        )
+
+    def _rows(self, view: View, offset: int) -> list[Row]:
+        """What tools print at the log's start and shortly before the line."""
+        number, start = self._number(view, offset), max(0, offset - LINES_ABOVE)
+        self.shown = rows_of_tools(self.head, 1) if self.shown is None else self.shown
+        near = rows_of_tools(view.lines[start:offset], self._number(view, start))
+        rows = {row.number: row for row in (*self.shown, *near) if row.number < number}
+        return [rows[number] for number in sorted(rows)]
 
     def _until(self, lines: Sequence[bytes], offset: int) -> float | None:
         """The time of the next line that tells one, if the line tells none."""

@@ -9,12 +9,13 @@ was seen. What later commands build on, such as a launcher, is not outlived thou
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from jobspec.log_text import strip_ansi
 
 LINES_ABOVE = 3  # between the traced command and the shell's word that it is not there
-MAX_CHARS = 500  # read of a line
+COMMAND_ABOVE = 400  # lines
+MAX_CHARS, MAX_SHOWN = 500, 100  # read of a line; shown of a command
 _MISSING = re.compile(r"(?:\d{1,5}: )?\S+: (?:line )?\d+: (\S+): (?:command not found|not found)$")
 _TRACED = re.compile(r"((?:\d{1,5}: )?)(\++) (\S.*)$")
 # Words of a shell that deal with a failure, or run nothing.
@@ -47,7 +48,14 @@ def outlived_by(lines: Sequence[bytes], offset: int) -> str:
     return next((said for _, _, said in reversed(after) if not _NO_PROGRAM.match(said)), "")
 
 
-def _traced(lines: Sequence[bytes]) -> Iterator[tuple[str, int, str]]:
+def last_command(lines: Sequence[bytes]) -> str:
+    """The last command among the lines that a script traced and that runs a program; "" if none."""
+    above = _traced(reversed(lines[-COMMAND_ABOVE:]))
+    command = next((said for _, _, said in above if not _NO_PROGRAM.match(said)), "")
+    return command[:MAX_SHOWN]
+
+
+def _traced(lines: Iterable[bytes]) -> Iterator[tuple[str, int, str]]:
     """Of each traced command the launcher's head, the level and the words."""
     for line in lines:
         found = _TRACED.match(_text(line)) if b"+ " in line[:32] else None

@@ -89,7 +89,7 @@ def test_watchdog_that_aborts_its_process_is_shown_before_the_abort() -> None:
 
 def test_effect_without_a_cause_says_so() -> None:
     cause = cause_of([*STEPS, EXITED])
-    assert cause is not None and cause.why.endswith("it is an effect, and no line that is known says of what")
+    assert cause is not None and cause.why.endswith("of which triage knows none as a cause")
 
 
 def test_cancelled_step_is_better_than_its_signal() -> None:

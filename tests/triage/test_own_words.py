@@ -96,7 +96,7 @@ def cause_of(lines: list[str]) -> Match:
             "TypeError: unsupported operand type(s) for *: 'int' and 'NoneType'",
             "config",
             "Blocked",
-            "a setting has no value",
+            "mostly a setting",
         ),
         (
             "/x/verl/utils/dataset.py",

@@ -98,9 +98,17 @@ def course(log: scan._Log, lines: list[bytes], begin: int, end: int) -> Course:
             return any(kind.literal in line and landmarks.shows(line, kind) for kind in kinds)
 
         if now.done is not None and is_any(landmarks.STAGES):
-            now = Course(last_step=now.last_step)
+            now = Course(
+                last_step=now.last_step,
+                trained=now.done or now.trained,
+                wrote=now.wrote,
+                good_before=now.stated_end or now.good_before,
+            )
         if is_any(landmarks.STEP):
             now = replace(now, first_step=now.first_step or here, last_step=here, done=None, closed=None)
+            now = replace(now, trained=here if landmarks.is_last_step(line, 0) else None)
+        if is_any(landmarks.WROTE):
+            now = replace(now, wrote=here)
         if is_any(landmarks.STATED_END):
             now = replace(now, stated_end=here)
         for name, kinds in (*scan._FIRST_MARKS, *scan._END_MARKS):
@@ -119,11 +127,15 @@ def quickly(data: bytes, monkeypatch: pytest.MonkeyPatch, block: int) -> list[Ma
 
 
 def compare(data: bytes, monkeypatch: pytest.MonkeyPatch, *sizes: int) -> list[Match]:
-    expected = [replace(match, order=0, facts=(), node="") for match in plainly(data)]
+    expected = [bared(match) for match in plainly(data)]
     for size in sizes:
         got = quickly(data, monkeypatch, size)
-        assert [replace(match, order=0, facts=(), node="") for match in got] == expected, size
+        assert [bared(match) for match in got] == expected, size
     return got
+
+
+def bared(match: Match) -> Match:
+    return replace(match, order=0, facts=(), node="", doing="")
 
 
 # -- pieces of logs ------------------------------------------------------------------------------------

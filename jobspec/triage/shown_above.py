@@ -1,0 +1,149 @@
+"""What the log shows above a failure of the machine and its software: quoted as a fact where it decides.
+
+`df`, `quota`, `nvidia-smi`, `pip`, `module list` and versions: a job's script prints them, mostly at its
+start, and they tell which of several causes it is. Each row is quoted as it stands; nothing is concluded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from jobspec.log_text import bare
+
+HEAD_LINES, LINES_ABOVE = 1500, 400  # where such rows are looked for: at the log's start, above the failure
+MAX_CHARS, MOST_FACTS = 400, 4  # read of a line; told
+MAX_SHOWN = 110
+ALMOST_FULL = 97  # per cent
+SOFTWARE = frozenset(
+    {"image", "env", "env-leak", "driver", "provider", "rollout", "model", "config", "exception"}
+)
+GPUS = frozenset({"gpu", "driver", "image", "ray-resources", "container", "node", "config"})
+DISKS = frozenset({"disk", "storage", "shared-storage"})
+_DF = re.compile(r"^(?!/dev/loop)\S+ +[\d.]+[KMGTPE]?i?B? +[\d.]+\S* +[\d.]+\S* +(\d+)% +(/\S*)$")
+_QUOTA = re.compile(r"^\s*/\S*\s+[\d.]+[KMGTPEkmgt]?B?\*\s")
+_SMI = re.compile(r"\bDriver Version: [\d.]+ +CUDA Version: [\d.]+")
+_GPU = re.compile(r"^GPU \d+: [^(]*\(UUID: |^\| +\d+ +(?:NVIDIA|Tesla|Quadro|GeForce|AMD)\b")
+_PIP = re.compile(r"^Successfully installed (.*)")
+# By the form of pip's requirements any name; in looser forms, which metrics have too, names of packages.
+_PACKAGE = re.compile(
+    r"^([A-Za-z][\w.-]*)==\d\S*$"
+    r"|^(torch\w*|transformers|trl|vllm|sglang|peft|accelerate|deepspeed|datasets|tokenizers|ray|numpy|scipy|pandas"
+    r"|pyarrow|flash[-_]\w+|transformer[-_]engine\w*|megatron[-_\w]*|nvidia-\S+|triton|xformers|bitsandbytes"
+    r"|huggingface[-_]hub|tensordict|verl|nemo[-_\w]*|openrlhf|llamafactory|unsloth\w*|liger[-_]kernel|protobuf"
+    r"|pydantic\w*|hydra-core|omegaconf|wandb|tensorboard|mkl|setuptools|math[-_]verify|lightning|axolotl|swift"
+    r"|ms[-_]swift|slime|skyrl\S*|fla|mamba[-_]\w+|apex|nccl|cudnn|python)"
+    r"(?:: v?|[ =]+v?)\d+\.\d[\w.+]*(?:[\s,;].*)?$"
+)
+_TOOL = re.compile(
+    r"^(?:gcc|g\+\+|cc|c\+\+|ldd)(?:-\d+)? \([^)]*\) \d+\.\d|^(?:clang|cmake) version \d"
+    r"|^Cuda compilation tools, release [\d.]+"
+    r"|^Python \d+\.\d+\.\d+$"
+)
+_MODULES = re.compile(r"^\s*1\) \w[\w+-]*/\S+")
+_ANY = re.compile(
+    "|".join(f"(?:{item.pattern})" for item in (_DF, _QUOTA, _SMI, _GPU, _PIP, _PACKAGE, _TOOL, _MODULES))
+)
+# Words of a failure that make a row of a tool tell something.
+_OF_TOOLS = re.compile(r"(?i)gcc|g\+\+|nvcc|compiler|glibc|cuda\b|cudnn|unsupported gnu|python[ _]?\d")
+_OF_MODULES = re.compile(r"(?i)cuda|cudnn|nccl|mpi\b|glibc|gcc|nvcc|\.so\b|command not found")
+_OF_GPUS = re.compile(r"(?i)gpu|cuda|driver|nvidia|bf16|bfloat16|capability|sm_\d|flash")
+_WORDS = re.compile(r"[A-Za-z][\w.-]*")
+_INSTALLED = re.compile(r"(?:site|dist)-packages/(\w+)")
+_PATH = re.compile(r"(?<![\w:/])/[\w.@+/-]+")
+
+
+class Row(NamedTuple):
+    number: int
+    text: str
+
+
+def rows_of_tools(lines: Iterable[bytes], first: int) -> list[Row]:
+    """The lines that tools print; `first` is the number of the first line."""
+    texts = (bare(line[:MAX_CHARS].decode("utf-8", "replace")).rstrip() for line in lines)
+    return [Row(number, text) for number, text in enumerate(texts, first) if _ANY.search(text)]
+
+
+def facts_above(
+    kind: str, text: str, frames: Iterable[str], rows: Sequence[Row], file: str
+) -> tuple[str, ...]:
+    """What the rows above a failure say that concerns it."""
+    told = list[str]()
+    if kind in DISKS:
+        told += _quoted(file, [*_filled(text, rows), *(row for row in rows if _QUOTA.search(row.text))])
+    if kind in GPUS and _OF_GPUS.search(text):
+        told += [f"{file}:{row.number} shows {_SMI.findall(row.text)[0]}" for row in _last(rows, _SMI)]
+        told += _gpus(file, [row for row in rows if _GPU.search(row.text)])
+    if kind in SOFTWARE:
+        told += _packages(file, text, frames, rows, whole=kind == "image")
+        told += _quoted(file, _last(rows, _TOOL, all_kinds=True) if _OF_TOOLS.search(text) else ())
+        told += _quoted(file, _last(rows, _MODULES) if _OF_MODULES.search(text) else ())
+    return tuple(dict.fromkeys(told))[:MOST_FACTS]
+
+
+def _filled(text: str, rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows of `df` for the path that the line names; without one those of file systems that are full."""
+    found = [(row, match) for row in rows if (match := _DF.search(row.text))]
+    paths = [path for path in _PATH.findall(text) if path.count("/") > 1]
+    mounts = [
+        match[2] for _, match in found if any(f"{path}/".startswith(_folder(match[2])) for path in paths)
+    ]
+    deepest = max((mount for mount in mounts if mount != "/"), key=len, default="")
+    for row, match in found:
+        if match[2] == deepest or (not deepest and int(match[1]) >= ALMOST_FULL):
+            yield row
+
+
+def _folder(mount: str) -> str:
+    return f"{mount.rstrip('/')}/"
+
+
+def _gpus(file: str, rows: Sequence[Row]) -> Iterator[str]:
+    if rows:
+        more = f", and {len(rows) - 1} more such lines" if rows[1:] else ", the only such line above"
+        yield f"{file}:{rows[0].number} lists `{_name(rows[0].text)}`{more}"
+
+
+def _name(text: str) -> str:
+    return re.sub(r" \(UUID.*|\s{2,}(?:On|Off|N/A)\b.*|^\| +", "", text)[:MAX_SHOWN]
+
+
+def _packages(
+    file: str, text: str, frames: Iterable[str], rows: Sequence[Row], *, whole: bool
+) -> Iterator[str]:
+    """The versions that the log shows of packages that the line names, or, of an image, its traceback."""
+    names = {_plain(word.partition(".")[0]) for word in _WORDS.findall(text)}
+    if whole:
+        names |= {_plain(name) for frame in frames for name in _INSTALLED.findall(frame)}
+        names |= {"torch"} if re.search(r"undefined symbol|ABI\b", text) else set()
+    shown: dict[str, str] = {}
+    for row in rows:
+        installed = _PIP.search(row.text)
+        if installed is not None:
+            for item in installed[1].split():
+                name, _, version = item.rpartition("-")
+                if _plain(name) in names and version[:1].isdigit():
+                    shown[_plain(name)] = f"{file}:{row.number}: pip installed {name} {version}"
+        elif (package := _PACKAGE.search(row.text)) is not None:
+            name = _plain(package[1] or package[2])
+            if name in names:
+                shown[name] = f"{file}:{row.number} shows `{row.text.strip()[:MAX_SHOWN]}`"
+    yield from shown.values()
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "-")
+
+
+def _last(rows: Sequence[Row], pattern: re.Pattern[str], *, all_kinds: bool = False) -> list[Row]:
+    """The last row of the pattern; of each program with `all_kinds`."""
+    found: dict[str, Row] = {}
+    for row in rows:
+        if pattern.search(row.text):
+            found[row.text.split(" ", 1)[0] if all_kinds else ""] = row
+    return list(found.values())
+
+
+def _quoted(file: str, rows: Iterable[Row]) -> Iterator[str]:
+    return (f"{file}:{row.number} shows `{' '.join(row.text.split())[:MAX_SHOWN]}`" for row in rows)
