@@ -65,7 +65,7 @@ def judge_end(
     if whole and broken is not None:
         serious, whole = broken, False
     if serious is None or whole:
-        reason = "its exit code was not read from the files"
+        reason = "no known line or file states its exit code"
         return Deliverable(RUN, Status.SKIPPED, reason=reason, required=False)
     item = EvidenceItem(serious.file, serious.line, serious.text)
     status = Status.BLOCKED if serious.verdict == "Blocked" else Status.FAIL
