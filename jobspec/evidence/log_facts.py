@@ -82,9 +82,9 @@ WORDS = (
     "exit_code=", "Exited with exit code", "xit code", "xit status", "xit_code", "rc=", "rc: ", "num_nodes",
     "eturn code", "eturncode",
     "dist_world_size=", ENDED_WELL, "nnodes", "gpus_per_node", "parallel_size", "model_name",
-    "model.path=", "MODEL_ID=", "MODEL_PATH=", "+ ", "$ ", "# uv run", "# python", "# torchrun", "# accelerate",
-    "exit=", "exit: ", "exit 0", "exit 1", "exit 2", "EXIT=", "EXIT:", "nproc", "num_processes",
-    "num-processes", "num_gpus", "num-gpus",
+    "model.path=", "MODEL_ID=", "MODEL_PATH=", "+ ", "$ ", "# uv run", "# python", "# torchrun",
+    "# accelerate", "exit=", "exit: ", "exit 0", "exit 1", "exit 2", "EXIT=", "EXIT:", "nproc",
+    "num_processes", "num-processes", "num_gpus", "num-gpus",
 )  # fmt: skip
 
 
@@ -95,7 +95,7 @@ class Facts:
     `ended` holds the end time and exit code of each job, `tasks` the exit code of each task that ended badly,
     `stated` the last exit code that a script states in each log.
     `sizes` holds the largest value of each size: a part of a job may use fewer. `models` are all that logs
-    name, `command` is the first. `launches` says, for each launch that differs, how many processes it asks for.
+    name, `command` is the first. `launches` says how many processes each launch asks for.
     """
 
     ended: list[tuple[str, int, EvidenceItem]] = field(default_factory=list)

@@ -26,6 +26,8 @@ FROM_OUTSIDE = {"time-limit", "cancelled", "preempted", "requeued", "node"}
 HUNG = {"effect", "collective"}
 TRAINER_LOGS = {"loss", "learning_rate", "epoch"}
 MAX_CODES = 4  # logs named
+EARLIER = "an exit code of 0 is stated by an earlier log than the last one"
+ORDER = re.compile(r"(\d+)|first|second|third")  # what tells logs of several processes apart
 ENDED_FROM_OUTSIDE = (130, 143)  # SIGINT, SIGTERM: somebody, or a time limit
 
 
@@ -47,6 +49,9 @@ def judge_end(
         if facts.stated and not facts.ended:  # a script says it of any of its commands
             what = "the last exit code that a log states is"
         return Deliverable(RUN, status, (item,), f"{what} {code}")
+    lines = [match for match in attempt.matches if match.verdict != NOTE and not match.survived]
+    if item is not None and facts.stated and not facts.ended and _failed_later(item, lines, facts):
+        item = None
     if item is not None and (facts.ended or facts.stated):
         # The last command's code: a batch shell that got SIGTERM alone states 0 as well.
         if codes := _other_codes(facts):
@@ -54,7 +59,6 @@ def judge_end(
             return Deliverable(RUN, Status.SKIPPED, (item,), reason, required=False)
         reason = "exit code 0, which alone proves nothing"
         return Deliverable(RUN, Status.PASS, (item,), reason, required=False)
-    lines = [match for match in attempt.matches if match.verdict != NOTE and not match.survived]
     if any(item.status is Status.FAIL for item in others):  # they name the metric and its step
         lines = [match for match in lines if match.kind not in MEASURED]
     serious = next((match for match in lines if not match.generic or (short and not match.wrapper)), None)
@@ -65,11 +69,25 @@ def judge_end(
     if whole and broken is not None:
         serious, whole = broken, False
     if serious is None or whole:
-        reason = "no known line or file states its exit code"
+        reason = "no known line or file states its exit code" if not facts.stated else EARLIER
         return Deliverable(RUN, Status.SKIPPED, reason=reason, required=False)
     item = EvidenceItem(serious.file, serious.line, serious.text)
     status = Status.BLOCKED if serious.verdict == "Blocked" else Status.FAIL
     return Deliverable(RUN, status, (item,), serious.title or serious.kind)
+
+
+def _failed_later(item: EvidenceItem, failures: Sequence[Match], facts: Facts) -> bool:
+    """Whether the log of a later process, by its name, shows a failure and states no exit code."""
+    series, place = _place(item.file)
+    return any(
+        match.file not in facts.stated and _place(match.file)[0] == series and _place(match.file)[1] > place
+        for match in failures
+    )
+
+
+def _place(name: str) -> tuple[str, list[tuple[int, str]]]:
+    """A log's name without what counts the processes, and that in their order."""
+    return ORDER.sub("#", name), [(int(found[1] or 0), found[0]) for found in ORDER.finditer(name)]
 
 
 def _broke_trainer(failures: Sequence[Match], attempt: Attempt) -> Match | None:
