@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from jobspec.evidence.refused_checkpoint import refused
 from jobspec.frameworks.shared.metric_deliverables import RESUME
+from jobspec.frameworks.trl.began_anew import began_anew
 from jobspec.log_search import Hints, find_lines
 from jobspec.log_text import clean
 from jobspec.metrics.readers import read_json
@@ -74,6 +75,8 @@ def judge_found(evidence: Evidence) -> Deliverable:
     trainings = list(_trainings(evidence))
     resumed = max((one for one in trainings if one.went_on), key=lambda one: one.step, default=None)
     if resumed is None or resumed.went_on is None:
+        if anew := began_anew(evidence):
+            return anew
         lack = "that a process went on with the saved optimizer and random state, which TRL's own output does"
         return _blocked(f"{lack} not name")
     step, line = resumed.step, resumed.went_on
