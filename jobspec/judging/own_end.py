@@ -32,7 +32,10 @@ GIVE = "say what was to be reached: `--steps`, `--require` or `--learning`"
 def by_its_end(evidence: Evidence, attempt: Attempt, run: Deliverable, steps: int) -> tuple[Deliverable, ...]:
     """`Run` as a criterion, and `Training` where train steps are logged or announced."""
     training = tuple(_training(evidence))
-    whole = all(item.status is Status.PASS for item in training)
+    if run.status is Status.SKIPPED and any(item.status is Status.FAIL for item in training):
+        return run, *training
+    announced = steps or evidence.metrics.planned
+    whole = bool(announced) and all(item.status is Status.PASS for item in training)
     ended = _ended(evidence, attempt, run, whole and is_complete(evidence, steps, run))
     return replace(ended, required=True, fix=ended.fix or GIVE), *training
 

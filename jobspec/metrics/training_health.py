@@ -298,7 +298,8 @@ def _lost(rows: Rows) -> Iterator[Trouble]:
     course = [(after - before) / width for before, after in zip(sums, sums[width:], strict=False)]
     at = max(range(len(course)), key=course.__getitem__)
     start, peak = _ends(rows)[0], course[at]
-    end = median(values[-max(width, len(values) // 10) :])
+    last = max(width, len(values) // 10)
+    end = median(values[-last:])
     # Means of equal values differ in their last digits.
     sure = max(SURE * usual_step(values) / math.sqrt(width), 1e-9 * max(map(abs, values)))
     rose = peak - min(course[: at + 1]) > sure  # before its peak: a fall from the first step on lost nothing
@@ -308,8 +309,8 @@ def _lost(rows: Rows) -> Iterator[Trouble]:
         return
     tail = rows[at:]
     since = since_row(tail, lambda value: value < (peak + end) / 2)
-    top = f"`{rows[0].metric}` had a mean of {peak:.3g} about step {tail[width // 2].step}"
-    what = f"{top} and fell to about {end:.3g} by step {rows[-1].step}"
+    top = f"a mean of {peak:.3g} in steps {tail[0].step} to {tail[width - 1].step}"
+    what = f"`{rows[0].metric}` had {top} and fell to {end:.3g} (median of the last {last} values)"
     if since not in tail[:width]:  # the top itself
         what += f", mostly below the middle of the two from about step {since.step} on"
     why = "what it had gained is lost" if rose else "it is far below what it was before"

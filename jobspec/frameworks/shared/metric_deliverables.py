@@ -73,7 +73,11 @@ def learning_deliverable(evidence: Evidence) -> Deliverable:
         turn, told = _turn(rows, _direction(expected))
         ends = tuple(dict.fromkeys((row_item(turn), *ends)))
         reasons += told
-    fatal = [one for one in problems if one.fatal and not (signal.moved and one.kind in DOUBTFUL)]
+    fatal = [
+        one
+        for one in problems
+        if one.fatal and not (evidence.foreign and signal.moved and one.kind in DOUBTFUL)
+    ]
     if fatal:
         others = [trouble.what for trouble in problems if trouble not in fatal[:1]][:MAX_TOLD]
         reasons = [f"{fatal[0].what}: {fatal[0].why}", *others]
