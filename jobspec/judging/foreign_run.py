@@ -34,6 +34,7 @@ from jobspec.judging.foreign_end import (
     judge_end,
     missing_steps,
     own_facts,
+    waited,
 )
 from jobspec.judging.judge import cause_of, decide, figures, for_guide, held_back, line_findings
 from jobspec.judging.not_proved import OF_AN_EFFECT, limitations, with_limits
@@ -284,6 +285,7 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         findings=line_findings(evidence, attempt, result),
         figures=figures(evidence),
         reason=_reason(deliverables, result, cause)
+        + waited(evidence, run, cause)
         + (how_far(evidence, expectation.steps, run) if short else ""),
     )
 

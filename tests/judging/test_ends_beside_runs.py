@@ -64,7 +64,8 @@ def test_failure_in_a_log_comes_before_that_somebody_cancelled(tmp_path: Path) -
     [
         ("exit_code", "0", (Status.PASS, "exit code 0, which alone proves nothing", False)),
         ("run/exitcode.txt", "exit_code=1", (Status.FAIL, "the run ended with exit code 1", True)),
-        ("rc", "143", (Status.BLOCKED, "the run ended with exit code 143", True)),
+        ("rc", "143",
+         (Status.BLOCKED, "the run ended with exit code 143 (SIGTERM, as of a time limit or `kill`)", True)),
         ("sacct.txt", f"{SACCT}\n7  a  FAILED  1:0  01:00:00  02:00:00",
          (Status.FAIL, "the run ended with exit code 1", True)),
         ("sacct.txt", f"{SACCT}\n7  a  COMPLETED  0:0  01:00:00  02:00:00",

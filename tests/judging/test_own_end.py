@@ -68,3 +68,18 @@ def test_exit_code_of_an_earlier_log_is_not_that_of_the_run(tmp_path: Path) -> N
     assert judged(tmp_path).result is BLOCKED
     run = judged(tmp_path, "trl", steps=40).deliverable("Run")
     assert run is not None and "exit code 0" not in run.reason
+
+
+def test_an_interrupt_says_what_the_run_had_waited_for(tmp_path: Path) -> None:
+    """Ctrl-C is not the cause of a run that was never given its GPUs."""
+    error = "Error: No available node types can fulfill resource request {'GPU': 8.0}."
+    waits = [
+        f"(autoscaler +{at}m{at + 3}s) {error} Add suitable node types to this cluster." for at in range(1, 9)
+    ]
+    write(
+        tmp_path / "train.log", ["Total training steps: 9420", *waits, "KeyboardInterrupt", "exit status 130"]
+    )
+    verdict = judged(tmp_path, "command", steps=10)
+    assert verdict.result is BLOCKED
+    said = "8 lines above it say `Error: No available node types can fulfill resource request {'GPU':`"
+    assert f"(SIGINT, as of Ctrl-C); {said}, the first is train.log:2" in verdict.reason
