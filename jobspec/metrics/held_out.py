@@ -25,7 +25,7 @@ def held_out(scores: Sequence[Rows]) -> Iterator[Trouble]:
         if len(values) >= MIN_ROWS and not any(values):
             what = f"`{rows[0].metric}` is exactly 0 in all {len(values)} evaluations"
             why = (
-                "no answer to this data earns anything: it is too hard, or its format or its grader is wrong"
+                "no answer to this data earns anything, as where it is too hard, or format or grader is wrong"
             )
             fix = "look at some of its samples and their scores"
             yield Trouble("held-out-zero", rows[0], what, why, fix, fatal=False)

@@ -223,7 +223,7 @@ def _length(rows: Rows) -> Iterator[Trouble]:
     start, end = _ends(rows)
     if start > 0 and end <= FEW * start:
         since = since_row(rows, lambda value: value <= 2 * FEW * start)
-        why = "such short answers seldom hold the reasoning that the reward is meant for"
+        why = "where the task needs reasoning, such short answers seldom hold it"
         fix = "look at late samples: which short answer earns the reward?"
         what = _change(rows, since, f"{2 * FEW * start:.3g} or less")
         yield Trouble("length-collapse", since, what, why, fix, fatal=False)
@@ -247,8 +247,8 @@ def _gap(rows: Rows) -> Iterator[Trouble]:
     level = max(limit, GAP_GROWTH * start)
     if end >= level:
         since = since_row(rows, lambda value: abs(value - healthy) >= level)
-        why = "the engine that samples and the one that trains give the same answer other probabilities"
-        fix = "compare precision, kernels and weight transfer of both; correct by importance sampling"
+        why = "the policy that sampled and the one that is trained give the same answer other probabilities"
+        fix = "compare precision, kernels, weights and age of both; correct by importance sampling"
         what = _change(rows, since, f"{level:.3g} or more away from {healthy:g}")
         yield Trouble("off-policy-gap", since, what, why, fix, fatal=False)
 
@@ -328,7 +328,7 @@ def _gone(rows: Rows) -> Iterator[Trouble]:
     if kept and len(rows) - len(kept) >= MIN_ROWS and not any(row.value for row in rows[len(kept) :]):
         since = rows[len(kept)]
         what = f"`{since.metric}` was {kept[-1].value:.3g} at step {kept[-1].step} and is exactly 0 from"
-        why = "no answer earns anything any more: damaged weights in the sampling engine look like that"
+        why = "where no answer earns anything any more, the sampling engine may have damaged weights"
         fix = "look at samples of that step; compare the engine's weights with the trainer's"
         yield Trouble("reward-gone", since, f"{what} step {since.step} on", why, fix, fatal=False)
 

@@ -222,7 +222,10 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
         return Deliverable(TRAINING, lost.status, lost.items, lost.reason)
     bad = first_not_finite(evidence.metrics, finite)
     if bad is not None:
+        values = evidence.metrics.values(bad.metric)
+        lost = sum(not math.isfinite(value) for value in values)
         reason = f"{done}, but `{bad.metric}` of step {bad.step} is {bad.value}, not a finite number"
+        reason += f", as are {lost} of its {len(values)} values" if lost > 1 else ""
         return Deliverable(TRAINING, Status.FAIL, (row_item(bad),), reason)
     idle = next(untrained(evidence.metrics, evidence.plan.expect.metric_keys), None)
     if idle is not None:
