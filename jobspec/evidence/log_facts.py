@@ -20,10 +20,19 @@ MAX_HITS = 10_000  # tasks that ended badly
 ENDED = re.compile(r"\[NRL_PHASE\](?:\[([^\]]*)\])?.* exiting \(exit_code=(\d+)\)")
 SRUN = re.compile(r"^srun: error: .*: Exited with exit code (\d+)")
 # What scripts of people say at their end; a trace of the shell (`+ echo ...`) is not what it says.
+# Behind the code a time or a duration may stand: `exit code 0, 4 h 17 min`.
 STATED = re.compile(
     r"(?i)^(?!\s*\+).*\b(?:exit(?:s|ed)?(?: with)?(?: (?:exit|return))?[ _]?(?:code|status)|return ?code|rc)"
-    r"\b[ =:]{1,3}(\d{1,3})\W*$"
+    r"\b[ =:]{1,3}(\d{1,3})(?:\W*|\W{0,2}(?:[,(=-]+|after|at|in) ?\d[\d:.TZ hmins+-]*\W*)$"
 )
+# A line that is nothing but it, and the trace of such an `echo` or of a script's end; the script's own text,
+# as `cat` shows it, has `exit 1` too.
+BARE = re.compile(
+    r"(?i)^\s*(?:(?:\+ echo ['\"]?)?exit ?[=:] ?|\+ echo ['\"]?exit |\+ exit )(\d{1,3})['\"]?\s*$"
+)
+# The trace of `rc=$?`; a script may also begin with `rc=0`, so no other command but such may follow.
+KEPT = re.compile(r"^\+ (?:rc|ret|rv|code|status|exit_?code)=(\d{1,3})\s*$", re.IGNORECASE)
+AFTER_KEPT = re.compile(r"^\++ (?:echo|date|exit|set|test|sync|cat|ls|printf|\[|\w+=)")
 # A file of its own that holds nothing but the code.
 CODE_FILE = re.compile(
     r"(?i)(?:^|/)(?:(?:job|run|train\w*)[._-])?(?:(?:exit|return)[._-]?(?:code|status)|rc)(?:\.\w+)?$"
@@ -45,8 +54,20 @@ MODEL = re.compile(
 # Of a traced script the first that can train: no probe of an import, no tests, no installation.
 COMMAND = re.compile(
     r"^\++ (?!.*\bpython[\d.]*(?: -[A-Za-z]+)* (?:-c |-m (?:pip|pytest|venv)\b)|.*\b(?:pip install|pytest) )"
-    r"((?:\w+=\S+ )*(?:python[\d.]*|uv run|torchrun) .*)"
+    r"((?:\w+=\S+ )*(?:python[\d.]*|uv run|torchrun|accelerate launch|deepspeed) .*)"
 )
+# What people typed at a prompt, for want of a trace.
+TYPED = re.compile(
+    r"^(?:\([\w.-]+\) ?)?(?:\$|[\w.-]+@\S+[$#]) (?!.*(?: -c |\bpip |pytest))"
+    r"((?:\w+=\S+ )*(?:python[\d.]*|uv run|torchrun|accelerate launch|deepspeed) .*)"
+)
+# The processes that a launcher's command asks for.
+LAUNCH = re.compile(r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate launch|deepspeed)\b.*")
+ASKED = re.compile(
+    r"--(nproc|nnodes|num[_-]processes|num[_-]machines|num[_-]gpus|num[_-]nodes)(?:[_-]per[_-]node)?[ =]"
+    r"(\d{1,5})(?![\w:.])"
+)
+MAX_LAUNCHES = 3
 NAMES = {
     "num_nodes": "nodes",
     "nnodes": "nodes",
@@ -61,7 +82,9 @@ WORDS = (
     "exit_code=", "Exited with exit code", "xit code", "xit status", "xit_code", "rc=", "rc: ", "num_nodes",
     "eturn code", "eturncode",
     "dist_world_size=", ENDED_WELL, "nnodes", "gpus_per_node", "parallel_size", "model_name",
-    "model.path=", "MODEL_ID=", "MODEL_PATH=", "+ ",
+    "model.path=", "MODEL_ID=", "MODEL_PATH=", "+ ", "$ ", "# uv run", "# python", "# torchrun",
+    "# accelerate", "exit=", "exit: ", "exit 0", "exit 1", "exit 2", "EXIT=", "EXIT:", "nproc",
+    "num_processes", "num-processes", "num_gpus", "num-gpus",
 )  # fmt: skip
 
 
@@ -72,7 +95,7 @@ class Facts:
     `ended` holds the end time and exit code of each job, `tasks` the exit code of each task that ended badly,
     `stated` the last exit code that a script states in each log.
     `sizes` holds the largest value of each size: a part of a job may use fewer. `models` are all that logs
-    name, `command` is the first.
+    name, `command` is the first. `launches` says how many processes each launch asks for.
     """
 
     ended: list[tuple[str, int, EvidenceItem]] = field(default_factory=list)
@@ -81,6 +104,12 @@ class Facts:
     sizes: dict[str, int] = field(default_factory=dict)
     models: dict[str, None] = field(default_factory=dict)
     command: str = ""
+    launches: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def launched(self) -> str:
+        """How many processes the launches ask for; empty where no known one says it, or too many do."""
+        return " or ".join(self.launches) if len(self.launches) <= MAX_LAUNCHES else ""
 
     @property
     def model(self) -> str:
@@ -98,17 +127,25 @@ def scan_facts(logs: Iterable[tuple[Path, str]]) -> Facts:
         if CODE_FILE.search(name) and (code := _code_alone(path)) is not None:
             facts.ended.append(("", code, EvidenceItem(name, 1, str(code))))
         well: set[int] = set()
-        size = 0
+        size, kept, typed = 0, None, ""
         for hit in find_lines(path, hints):
             line = clean(hit.text)
             item = EvidenceItem(name, hit.number, line[:MAX_SHOWN].strip())
             _note(facts, line, item)
+            if found := KEPT.match(line):
+                kept = int(found[1]), item
+            elif line.startswith("+") and not AFTER_KEPT.match(line):
+                kept = None
+            typed = typed or (found[1] if (found := TYPED.match(line)) else "")
             if found := WELL.search(line):
                 size, well = (int(found[1]), set()) if found[1] else (size, {*well, int(found[2])})
                 if len(well) == size:
                     facts.stated[name] = 0, item
                 elif not well and ENDED_WELL in facts.stated.get(name, (0, item))[1].text:
                     del facts.stated[name]  # another launch
+        if kept is not None and kept[1].line >= facts.stated.get(name, kept)[1].line:
+            facts.stated[name] = kept
+        facts.command = facts.command or typed
     return facts
 
 
@@ -125,7 +162,7 @@ def _note(facts: Facts, line: str, item: EvidenceItem) -> None:
         facts.ended.append((match[1] or "", int(match[2]), item))
     elif (match := SRUN.search(line)) and len(facts.tasks) < MAX_HITS:
         facts.tasks.append((int(match[1]), item))
-    elif match := STATED.search(line):
+    elif match := STATED.search(line) or BARE.match(line):
         facts.stated[item.file] = int(match[1]), item
     if len(facts.models) < MAX_MODELS and (match := MODEL.search(line)):
         facts.models.setdefault(match[1] or match[2])
@@ -134,3 +171,29 @@ def _note(facts: Facts, line: str, item: EvidenceItem) -> None:
     for setting in SETTING.finditer(line):
         name = NAMES[setting[1]]
         facts.sizes[name] = max(facts.sizes.get(name, 0), int(setting[2]))
+    if (match := LAUNCH.search(line)) and (asked := _processes(match[0])):
+        facts.launches.setdefault(asked)
+
+
+def _processes(command: str) -> str:
+    """The processes that a launcher's command names a number of."""
+    asked = {found[1].replace("-", "_"): int(found[2]) for found in ASKED.finditer(command)}
+    nodes = asked.get("nnodes") or asked.get("num_machines") or asked.get("num_nodes") or 0
+    each = asked.get("nproc") or asked.get("num_gpus") or 0
+    if total := asked.get("num_processes", 0):
+        return _counted(total) + (f" on {nodes} nodes" if nodes > 1 else "")
+    if not each:
+        return ""
+    # Without a number of nodes torchrun takes one; DeepSpeed those of its hostfile.
+    alone = nodes == 1 or not (nodes or "nnodes" in command or "deepspeed" in command)
+    return (
+        _counted(each)
+        if alone
+        else f"{_counted(each)} on each of {nodes} nodes"
+        if nodes
+        else f"{_counted(each)} a node"
+    )
+
+
+def _counted(number: int) -> str:
+    return f"{number} process{'es' if number > 1 else ''}"

@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
     from jobspec.spec.job import JobSpec
 
+NOT_INSIDE = "jobspec does not look inside the command: only its logged metrics prove anything about training"
 RUN = Level(
     "run",
     0,
     "the command ended with exit code 0, wrote the required files and logged the required metrics",
-    ("jobspec does not look inside the command: only its logged metrics prove anything about training",),
+    (NOT_INSIDE,),
 )
 # Keys of `train` that only a framework with a trainer can honour.
 UNUSED = tuple(f"train.{key}" for key in ("algorithm", "steps", "workers", "reward", "seed", "overrides"))
@@ -122,6 +123,10 @@ class CommandFramework:
     def expect(self, level: Level, variants: tuple[str, ...] = (), steps: int = 0) -> ExpectPlan:
         return ExpectPlan(level=level.name, variants=variants, steps=steps)
 
+    def idle(self, _evidence: Evidence) -> frozenset[str]:
+        """Of a run of others its logs are read, too."""
+        return frozenset({NOT_INSIDE})
+
     def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
         """A learning signal when the spec asks for one; all frameworks share exit code, metrics and files.
 
@@ -133,7 +138,7 @@ class CommandFramework:
             training_deliverable,
         )
 
-        metric, steps = _trained_by(evidence), evidence.plan.expect.options.get("steps")
+        metric, steps = trained_by(evidence), evidence.plan.expect.options.get("steps")
         if evidence.foreign and steps and metric:
             yield training_deliverable(evidence, metric)
         elif evidence.foreign and steps and evidence.metrics.steps_done() < int(steps):
@@ -143,7 +148,7 @@ class CommandFramework:
             yield learning_deliverable(evidence)
 
 
-def _trained_by(evidence: Evidence) -> str:
+def trained_by(evidence: Evidence) -> str:
     """The metric that tells of the train steps: a loss or a reward, of these the fullest."""
     table = evidence.metrics
     names = (find_metric(name, {}, table.metrics) for name in (LOSS, REWARD))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,9 +12,11 @@ from jobspec.evidence.log_facts import Facts
 from jobspec.evidence.slurm_record import SlurmEnd
 from jobspec.frameworks.shared.metric_deliverables import TRAINER_END
 from jobspec.judging.first_cause import SCHEDULER_ENDS
+from jobspec.log_search import Hints, find_lines
 from jobspec.triage import Match
 from jobspec.triage.signatures import NOTE
-from jobspec.verdict import Deliverable, EvidenceItem, Status
+from jobspec.triage.silence import STALL
+from jobspec.verdict import Cause, Deliverable, EvidenceItem, Status
 
 RUN = "Run"
 MEASURED = ("numerics", "learning")  # kinds of failure that the metrics show as well
@@ -26,7 +29,11 @@ FROM_OUTSIDE = {"time-limit", "cancelled", "preempted", "requeued", "node"}
 HUNG = {"effect", "collective"}
 TRAINER_LOGS = {"loss", "learning_rate", "epoch"}
 MAX_CODES = 4  # logs named
-ENDED_FROM_OUTSIDE = (130, 143)  # SIGINT, SIGTERM: somebody, or a time limit
+EARLIER = "an exit code of 0 is stated by an earlier log than the last one"
+ORDER = re.compile(r"(\d+)|first|second|third")  # what tells logs of several processes apart
+# Somebody, or a time limit.
+ENDED_FROM_OUTSIDE = {130: "SIGINT, as of Ctrl-C", 143: "SIGTERM, as of a time limit or `kill`"}
+MIN_REPEATED = 3
 
 
 def judge_end(
@@ -46,7 +53,11 @@ def judge_end(
         what = "the run ended with exit code" if facts.ended else "a task of the job ended with exit code"
         if facts.stated and not facts.ended:  # a script says it of any of its commands
             what = "the last exit code that a log states is"
-        return Deliverable(RUN, status, (item,), f"{what} {code}")
+        meaning = f" ({ENDED_FROM_OUTSIDE[code]})" if code in ENDED_FROM_OUTSIDE else ""
+        return Deliverable(RUN, status, (item,), f"{what} {code}{meaning}")
+    lines = [match for match in attempt.matches if match.verdict != NOTE and not match.survived]
+    if item is not None and facts.stated and not facts.ended and _failed_later(item, lines, facts):
+        item = None
     if item is not None and (facts.ended or facts.stated):
         # The last command's code: a batch shell that got SIGTERM alone states 0 as well.
         if codes := _other_codes(facts):
@@ -54,7 +65,6 @@ def judge_end(
             return Deliverable(RUN, Status.SKIPPED, (item,), reason, required=False)
         reason = "exit code 0, which alone proves nothing"
         return Deliverable(RUN, Status.PASS, (item,), reason, required=False)
-    lines = [match for match in attempt.matches if match.verdict != NOTE and not match.survived]
     if any(item.status is Status.FAIL for item in others):  # they name the metric and its step
         lines = [match for match in lines if match.kind not in MEASURED]
     serious = next((match for match in lines if not match.generic or (short and not match.wrapper)), None)
@@ -65,11 +75,25 @@ def judge_end(
     if whole and broken is not None:
         serious, whole = broken, False
     if serious is None or whole:
-        reason = "its exit code was not read from the files"
+        reason = "no known line or file states its exit code" if not facts.stated else EARLIER
         return Deliverable(RUN, Status.SKIPPED, reason=reason, required=False)
     item = EvidenceItem(serious.file, serious.line, serious.text)
     status = Status.BLOCKED if serious.verdict == "Blocked" else Status.FAIL
     return Deliverable(RUN, status, (item,), serious.title or serious.kind)
+
+
+def _failed_later(item: EvidenceItem, failures: Sequence[Match], facts: Facts) -> bool:
+    """Whether the log of a later process, by its name, shows a failure and states no exit code."""
+    series, place = _place(item.file)
+    return any(
+        match.file not in facts.stated and _place(match.file)[0] == series and _place(match.file)[1] > place
+        for match in failures
+    )
+
+
+def _place(name: str) -> tuple[str, list[tuple[int, str]]]:
+    """A log's name without what counts the processes, and that in their order."""
+    return ORDER.sub("#", name), [(int(found[1] or 0), found[0]) for found in ORDER.finditer(name)]
 
 
 def _broke_trainer(failures: Sequence[Match], attempt: Attempt) -> Match | None:
@@ -180,6 +204,25 @@ def how_far(evidence: Evidence, steps: int, run: Deliverable) -> str:
     if evidence.metrics.inferred:  # no file numbers the steps
         return ""
     return f"; step {last} of {planned} is the last that was read"
+
+
+def waited(evidence: Evidence, run: Deliverable, cause: Cause | None) -> str:
+    """How long a run that was ended from outside had stood still, or what it said again and again."""
+    if run.status is not Status.BLOCKED or cause is None:
+        return ""
+    if cause.kind == STALL:
+        return f"; {cause.why.partition(';')[0]}"
+    words = max(re.findall(r"(?:^|(?<=\s))\D{20,}", cause.text), key=len, default="").strip()
+    if evidence.metrics.steps_done() or not words or not cause.line:
+        return ""
+    end = run.evidence[0] if run.evidence else None
+    until = end.line if end is not None and end.file == cause.file else math.inf
+    hits = find_lines(evidence.root / cause.file, Hints((words,)))
+    count = sum(cause.line <= hit.number < until for hit in hits)
+    if count < MIN_REPEATED:
+        return ""
+    above = "" if until == math.inf else " above it"
+    return f"; {count} lines{above} say `{words}`, the first is {cause.file}:{cause.line}"
 
 
 def is_complete(evidence: Evidence, steps: int, run: Deliverable) -> bool:

@@ -34,9 +34,11 @@ from jobspec.judging.foreign_end import (
     judge_end,
     missing_steps,
     own_facts,
+    waited,
 )
 from jobspec.judging.judge import cause_of, decide, figures, for_guide, held_back, line_findings
 from jobspec.judging.not_proved import OF_AN_EFFECT, limitations, with_limits
+from jobspec.judging.own_end import ONLY_ITS_END, by_its_end
 from jobspec.metrics import Table
 from jobspec.metrics.found import as_asked, read_found
 from jobspec.metrics.names import FALLS
@@ -222,7 +224,7 @@ def _plan(root: Path, expectation: Expected, metrics: Table, facts: Facts) -> Pl
 
 def _stated(facts: Facts) -> dict[str, Scalar]:
     sizes = {key: size for key, size in facts.sizes.items() if key not in ("nodes", "gpus")}
-    named = {"model": facts.model, "command": facts.command}
+    named = {"model": facts.model, "command": facts.command, "launched": facts.launched}
     return {**sizes, **{key: text for key, text in named.items() if text}}
 
 
@@ -237,7 +239,7 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
     if not attempt.logs and not len(attempt.metrics):
         reason = "the path holds no log and no metric that jobspec can read"
         return Verdict(Result.NOTHING_RAN, expectation.level.name, findings=evidence.problems, reason=reason)
-    framework_items = tuple(expectation.framework.judge(evidence))
+    framework_items = [*expectation.framework.judge(evidence)]
     imports, metrics = (
         _imports(foreign.imports, expectation.imports),
         metrics_deliverable(evidence, finished=True),
@@ -255,14 +257,8 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         run = missing_steps(evidence, expectation.steps) or run
     deliverables = (imports, run, *framework_items, metrics)
     if not any(item.required and item.status is not Status.NOT_REQUESTED for item in deliverables):
-        reason = (
-            "no criterion was given that files can prove: give `--require`, `--learning` or `--expect-import`"
-        )
-        findings = line_findings(evidence, attempt, Result.BLOCKED)
-        shown = figures(evidence)
-        return Verdict(
-            Result.BLOCKED, expectation.level.name, deliverables, None, (), findings, shown, reason=reason
-        )
+        run, *framework_items = by_its_end(evidence, attempt, run, expectation.steps)
+        deliverables = (imports, run, *framework_items, metrics)
     cause = None
     void = void_item(deliverables)
     if void is not None:
@@ -289,12 +285,16 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         findings=line_findings(evidence, attempt, result),
         figures=figures(evidence),
         reason=_reason(deliverables, result, cause)
+        + waited(evidence, run, cause)
         + (how_far(evidence, expectation.steps, run) if short else ""),
     )
 
 
 def _reason(deliverables: Sequence[Deliverable], result: Result, cause: Cause | None) -> str:
     if result is Result.PASS:
+        asked = [item for item in deliverables if item.required and item.status is Status.PASS]
+        if any(ONLY_ITS_END in item.limits for item in asked):
+            return "; ".join(item.reason for item in asked)
         return "every criterion that files can prove holds"
     order = (Status.BLOCKED, Status.FAIL, Status.SKIPPED)
     order = order if result is Result.BLOCKED else (Status.FAIL, Status.BLOCKED, Status.SKIPPED)
@@ -339,7 +339,7 @@ def _limitations(
     for folder, status in mlflow_ends(foreign.evidence.root, {row.source for row in metrics}):
         yield f"MLflow's own record says {status} of the run in {folder}"
     if not (foreign.facts.ended or foreign.facts.stated or foreign.facts.tasks or foreign.slurm):
-        yield "how the run exited was not read from the files"
+        yield "no known line or file states the run's exit code"
     yield "jobspec did not launch the run: no plan of its own says what was to run"
 
 

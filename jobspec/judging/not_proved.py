@@ -57,14 +57,13 @@ def _of_resources(evidence: Evidence) -> Iterator[str]:
         yield "how Slurm saw the job end is not recorded: only the run's own files count here"
     unknown = [what for what, count in (("nodes", plan.nodes), ("GPUs", plan.gpus_per_node)) if not count]
     if evidence.foreign and unknown:
-        sizes = " and ".join(unknown)
-        yield f"how many {sizes} took part was not read from the files: nothing is claimed about them"
+        yield f"how many {' and '.join(unknown)} took part is not judged"
     elif plan.gpus_per_node == 0:
         yield "no GPU took part: nothing is proved about CUDA, NCCL or GPU memory"
     elif not any(plan.driver_gpus_of(part.first) for part in plan.parts):
         yield "services had all GPUs: nothing is proved about training on them"
     if plan.nodes == 1:
-        one = "the files name one node" if evidence.foreign else "one node took part"
+        one = "a setting asks for one node" if evidence.foreign else "one node took part"
         yield f"{one}: nothing is proved about the network between nodes"
     for key, name in PARALLEL.items():
         if plan.expect.options.get(key) == 1:

@@ -86,13 +86,13 @@ class Signal:
         left = self.count % averaged
         of_all = f"{self.count}" + (f" without the first {left}" if left else "")
         slope = f"median slope {self.slope:+.3g} a step, " if self.slope * self.change > 0 else ""
-        of_means = f" of means of {averaged}" if averaged > 1 else ""
+        in_means = f"in means of {averaged} values: " if averaged > 1 else ""
         size = f", change of {abs(self.effect):.1f} standard errors" if self.noise else ""
         asked = self.change if self.direction == "up" else -self.change
-        chance = f", one-sided p = {self.p_value:.2g}" if asked > 0 else ""
+        chance = f", trend by Mann-Kendall: one-sided p = {self.p_value:.2g}" if asked > 0 else ""
         return (
             f"{self.start:.4g} -> {self.end:.4g} (means of {self.window * averaged} values at each end of"
-            f" {of_all}), {slope}noise {self.noise:.2g}{of_means}{size}{chance}"
+            f" {of_all}), {in_means}{slope}noise {self.noise:.2g}{size}{chance}"
         )
 
     def limitation(self) -> str:

@@ -10,35 +10,29 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from itertools import accumulate, pairwise, takewhile
-from operator import gt
+from itertools import accumulate, takewhile
 from statistics import median
 
 from jobspec.metrics import names
-from jobspec.metrics.learning_signal import trend_p_value
+from jobspec.metrics.course import MIN_ROWS, SURE, since_row, usual_step
+from jobspec.metrics.held_out import held_out
 from jobspec.metrics.table import Table
 from jobspec.metrics.trouble import Rows, Trouble, series_named
-from jobspec.metrics.untrained import untrained
+from jobspec.metrics.untrained import NO_GRADIENT, REWARDED, UNTRAINED, untrained
 from jobspec.runtime.base.metric_files import Row
 
-MIN_ROWS = 3  # fewer constant values are no pattern
 MIN_CONSTANT = 8
 MIN_COURSE = 10  # fewer values have no beginning and end to compare
 MIN_END = 5  # values of an end, at least: two spikes among them do not move its median
-MIN_HELD_OUT = 5
 HIGH = 0.95
-SURE = 8.0  # standard errors, of a peak that was looked for
 LOST, LOST_ALL = 0.5, 0.9  # shares of what a reward had gained
 FEW = 1 / 8  # of the first length
 KL_GROWTH, KL_MOST = 100, 1.0  # in nats a token: healthy runs stay below
 ENTROPY_LEAST, ENTROPY_MOST = 0.05, 2.0
 GRADIENT_GROWTH, GRADIENT_MOST = 30, 10.0
 GAP_GROWTH = 5
-HELD_OUT_FALL = 0.8  # of its start
 FROZEN_SAMPLES = "mostly the sampled policy never changes, or the value is not computed anew"
 CONSTANT = "a reward that never moves shows no learning; mostly every answer earns the same"
-PERSISTENT = 0.9  # share of the later steps that must show the pattern too
 
 
 Check = Callable[[Rows], Iterator[Trouble]]
@@ -51,15 +45,17 @@ def troubles(table: Table, keys: Mapping[str, str] | None = None) -> tuple[Troub
 
 def _troubles(table: Table, keys: Mapping[str, str]) -> Iterator[Trouble]:
     plan_names = names.own_names(keys)
+    rated = any(REWARDED.search(name) for name in table.metrics)
     for pattern, figure, checks in CHECKS:
         for rows in series_named(table, pattern, plan_names.get(figure)):
-            for check in checks:
-                yield from check(rows)
+            for trouble in (one for check in checks for one in check(rows)):
+                unrated = trouble.kind == "zero-gradient" and not rated
+                yield replace(trouble, why=NO_GRADIENT, fix=UNTRAINED) if unrated else trouble
     for rows in series_named(table, names.REWARD_PART, None):  # one of several that make the reward
         yield from (replace(trouble, fatal=False) for trouble in (*_lost(rows), *_zero_part(rows)))
     # `zero-gradient` stands above.
     yield from (one for one in untrained(table, keys) if one.kind != "no-gradient")
-    yield from _held_out(list(series_named(table, names.HELD_OUT, None)))
+    yield from held_out(list(series_named(table, names.HELD_OUT, None)))
 
 
 # -- values that never change, or are no numbers -----------------------------------------------------
@@ -134,7 +130,7 @@ def _constant(rows: Rows, kind: str, why: str) -> Iterator[Trouble]:
 def _zero_part(rows: Rows) -> Iterator[Trouble]:
     if not any(row.value for row in rows):
         yield from _constant(
-            rows, "constant-reward", "what is the same at all steps adds nothing to what is learned"
+            rows, "constant-reward", "a value that is the same for every sample teaches nothing"
         )
 
 
@@ -173,32 +169,11 @@ def _ends(rows: Rows) -> tuple[float, float]:
     return median(values[: _fifth(values)]), median(values[-_fifth(values) :])
 
 
-def _since(rows: Rows, bad: Callable[[float], bool]) -> Row:
-    """The first row that is bad and that bad ones follow."""
-    marks = [bad(row.value) for row in rows]
-    left = sum(marks)
-    for i, row in enumerate(rows):
-        if marks[i] and left >= PERSISTENT * (len(rows) - i):
-            return row
-        left -= marks[i]
-    return rows[-1]
-
-
-def _usual_step(values: Sequence[float]) -> float:
-    """The root mean square of the steps but the largest tenth: a fall may be among them.
-
-    The steps of white noise have twice its variance, which makes this the error of a difference.
-    """
-    steps = sorted((b - a) ** 2 for a, b in pairwise(values))
-    usual = steps[: len(steps) - max(1, len(steps) // 10)]
-    return math.sqrt(math.fsum(usual) / len(usual))
-
-
-def _change(rows: Rows, since: Row) -> str:
+def _change(rows: Rows, since: Row, bound: str) -> str:
     start, end = _ends(rows)
     kept = "" if all(math.isfinite(row.value) for row in rows) else " of its numbers"
     ends = f"from {start:.3g} to {end:.3g} (medians of the first and the last fifth{kept})"
-    began = "" if since is rows[-1] else f", from about step {since.step} on"
+    began = "" if since is rows[-1] else f", and is mostly {bound} from about step {since.step} on"
     return f"`{rows[0].metric}` went {ends}{began}"
 
 
@@ -207,7 +182,7 @@ def _capped(rows: Rows) -> Iterator[Trouble]:
     if names.LENGTH_CUT.search(rows[0].metric) and len(values) >= MIN_ROWS:
         end = median(values[-_fifth(values) :])
         if end >= HIGH:
-            since = _since(rows, lambda value: value >= HIGH)
+            since = since_row(rows, lambda value: value >= HIGH)
             when = "at the end" if since is rows[-1] else f"from about step {since.step} on"
             what = f"`{rows[0].metric}` is about {end:.2g} {when}: most answers are cut at their length limit"
             why = "an answer that is cut off seldom earns its reward"
@@ -219,42 +194,50 @@ def _kl(rows: Rows) -> Iterator[Trouble]:
     start, end = _ends(rows)
     level = max(KL_MOST, KL_GROWTH * max(start, 1e-4))
     if end >= level:
-        since = _since(rows, lambda value: value >= KL_MOST)
+        since = since_row(rows, lambda value: value >= KL_MOST)
         why = "a KL that grew by orders of magnitude: what a policy learns so far away is seldom wanted"
         fix = "lower the learning rate or raise the KL coefficient; go back to a checkpoint before that step"
-        yield Trouble("kl-explosion", since, _change(rows, since), why, fix, fatal=False)
+        yield Trouble(
+            "kl-explosion", since, _change(rows, since, f"{KL_MOST:g} or more"), why, fix, fatal=False
+        )
 
 
 def _entropy(rows: Rows) -> Iterator[Trouble]:
     start, end = _ends(rows)
-    if start > 0 and end <= min(ENTROPY_LEAST, start / 10):
-        since = _since(rows, lambda value: value <= min(ENTROPY_LEAST, start / 10))
+    least, most = min(ENTROPY_LEAST, start / 10), max(ENTROPY_MOST, 4 * start)
+    if start > 0 and end <= least:
+        since = since_row(rows, lambda value: value <= least)
+        what = _change(rows, since, f"{least:.3g} or less")
         why = "the answers to a prompt mostly become alike then, and little is left to learn from"
         fix = "raise the upper clip or the entropy coefficient, or the sampling temperature"
-        yield Trouble("entropy-collapse", since, _change(rows, since), why, fix, fatal=False)
-    if start > 0 and end >= max(ENTROPY_MOST, 4 * start):
-        since = _since(rows, lambda value: value >= max(ENTROPY_MOST, 4 * start) / 2)
+        yield Trouble("entropy-collapse", since, what, why, fix, fatal=False)
+    if start > 0 and end >= most:
+        since = since_row(rows, lambda value: value >= most / 2)
+        what = _change(rows, since, f"{most / 2:.3g} or more")
         why = "the model chooses its tokens ever more at random"
         fix = "lower the learning rate or the entropy coefficient; look at late samples"
-        yield Trouble("entropy-explosion", since, _change(rows, since), why, fix, fatal=False)
+        yield Trouble("entropy-explosion", since, what, why, fix, fatal=False)
 
 
 def _length(rows: Rows) -> Iterator[Trouble]:
     start, end = _ends(rows)
     if start > 0 and end <= FEW * start:
-        since = _since(rows, lambda value: value <= 2 * FEW * start)
-        why = "such short answers seldom hold the reasoning that the reward is meant for"
+        since = since_row(rows, lambda value: value <= 2 * FEW * start)
+        why = "where the task needs reasoning, such short answers seldom hold it"
         fix = "look at late samples: which short answer earns the reward?"
-        yield Trouble("length-collapse", since, _change(rows, since), why, fix, fatal=False)
+        what = _change(rows, since, f"{2 * FEW * start:.3g} or less")
+        yield Trouble("length-collapse", since, what, why, fix, fatal=False)
 
 
 def _gradient(rows: Rows) -> Iterator[Trouble]:
     start, end = _ends(rows)
     if start > 0 and end >= max(GRADIENT_MOST, GRADIENT_GROWTH * start):
-        since = _since(rows, lambda value: value >= max(GRADIENT_MOST, GRADIENT_GROWTH * start) / 2)
+        half = max(GRADIENT_MOST, GRADIENT_GROWTH * start) / 2
+        since = since_row(rows, lambda value: value >= half)
         why = "gradients that stay that large mostly mean that training has become unstable"
         fix = "lower the learning rate, clip gradients, and go back to a checkpoint before that step"
-        yield Trouble("gradient-explosion", since, _change(rows, since), why, fix, fatal=False)
+        what = _change(rows, since, f"{half:.3g} or more")
+        yield Trouble("gradient-explosion", since, what, why, fix, fatal=False)
 
 
 def _gap(rows: Rows) -> Iterator[Trouble]:
@@ -263,10 +246,11 @@ def _gap(rows: Rows) -> Iterator[Trouble]:
     start, end = (abs(value - healthy) for value in _ends(rows))
     level = max(limit, GAP_GROWTH * start)
     if end >= level:
-        since = _since(rows, lambda value: abs(value - healthy) >= level)
-        why = "the engine that samples and the one that trains give the same answer other probabilities"
-        fix = "compare precision, kernels and weight transfer of both; correct by importance sampling"
-        yield Trouble("off-policy-gap", since, _change(rows, since), why, fix, fatal=False)
+        since = since_row(rows, lambda value: abs(value - healthy) >= level)
+        why = "the policy that sampled and the one that is trained give the same answer other probabilities"
+        fix = "compare precision, kernels, weights and age of both; correct by importance sampling"
+        what = _change(rows, since, f"{level:.3g} or more away from {healthy:g}")
+        yield Trouble("off-policy-gap", since, what, why, fix, fatal=False)
 
 
 def lost_at(rows: Rows, step: int, falls: bool) -> str:
@@ -284,7 +268,7 @@ def lost_at(rows: Rows, step: int, falls: bool) -> str:
         return ""
     parts = before[:width], before[-width:], after[:width]
     start, end, anew = (math.fsum(part) / width for part in parts)
-    noise = max(_usual_step(before), _usual_step(after))
+    noise = max(usual_step(before), usual_step(after))
     if end - anew < max(LOST * (end - start), SURE * noise / math.sqrt(width)) or end <= start:
         return ""
     # A walk gets as far in several steps, and elsewhere as well.
@@ -314,19 +298,21 @@ def _lost(rows: Rows) -> Iterator[Trouble]:
     course = [(after - before) / width for before, after in zip(sums, sums[width:], strict=False)]
     at = max(range(len(course)), key=course.__getitem__)
     start, peak = _ends(rows)[0], course[at]
-    end = median(values[-max(width, len(values) // 10) :])
+    last = max(width, len(values) // 10)
+    end = median(values[-last:])
     # Means of equal values differ in their last digits.
-    sure = max(SURE * _usual_step(values) / math.sqrt(width), 1e-9 * max(map(abs, values)))
+    sure = max(SURE * usual_step(values) / math.sqrt(width), 1e-9 * max(map(abs, values)))
     rose = peak - min(course[: at + 1]) > sure  # before its peak: a fall from the first step on lost nothing
     base = start if rose and peak - start > sure else 0.0 if min(values) >= 0 else -math.inf
     share = (peak - end) / (peak - base) if peak > base else 0.0
     if peak - end <= sure or share < LOST:
         return
     tail = rows[at:]
-    since = _since(tail, lambda value: value < (peak + end) / 2)
-    top = f"`{rows[0].metric}` had a mean of {peak:.3g} about step {tail[width // 2].step}"
-    what = f"{top} and fell to about {end:.3g} by step {rows[-1].step}, below the middle of the two"
-    what += f" from about step {since.step} on"
+    since = since_row(tail, lambda value: value < (peak + end) / 2)
+    top = f"a mean of {peak:.3g} in steps {tail[0].step} to {tail[width - 1].step}"
+    what = f"`{rows[0].metric}` had {top} and fell to {end:.3g} (median of the last {last} values)"
+    if since not in tail[:width]:  # the top itself
+        what += f", mostly below the middle of the two from about step {since.step} on"
     why = "what it had gained is lost" if rose else "it is far below what it was before"
     fix = (
         "look at samples of that step, and at KL, entropy and gradient norm where they are logged; go back to"
@@ -342,47 +328,9 @@ def _gone(rows: Rows) -> Iterator[Trouble]:
     if kept and len(rows) - len(kept) >= MIN_ROWS and not any(row.value for row in rows[len(kept) :]):
         since = rows[len(kept)]
         what = f"`{since.metric}` was {kept[-1].value:.3g} at step {kept[-1].step} and is exactly 0 from"
-        why = "no answer earns anything any more: damaged weights in the sampling engine look like that"
+        why = "where no answer earns anything any more, the sampling engine may have damaged weights"
         fix = "look at samples of that step; compare the engine's weights with the trainer's"
         yield Trouble("reward-gone", since, f"{what} step {since.step} on", why, fix, fatal=False)
-
-
-def _held_out(scores: Sequence[Rows]) -> Iterator[Trouble]:
-    """Scores of data that is not trained on: one that is always 0, or below where it began."""
-    rose = any(rows[-1].value > rows[0].value for rows in scores)
-    for rows in scores:
-        values = [row.value for row in rows if math.isfinite(row.value)]
-        if len(values) >= MIN_ROWS and not any(values):
-            what = f"`{rows[0].metric}` is exactly 0 in all {len(values)} evaluations"
-            why = (
-                "no answer to this data earns anything: it is too hard, or its format or its grader is wrong"
-            )
-            fix = "look at some of its samples and their scores"
-            yield Trouble("held-out-zero", rows[0], what, why, fix, fatal=False)
-        if len(values) < MIN_HELD_OUT or values[0] <= 0:
-            continue
-        width = max(1, len(values) // 5)
-        start, end = (math.fsum(part) / width for part in (values[:width], values[-width:]))
-        sure = SURE / 2 * _usual_step(values) / math.sqrt(width)
-        if end <= HELD_OUT_FALL * start and start - end >= sure:
-            since = _since(rows, partial(gt, start))
-            fell = f"fell from {start:.3g} to {end:.3g}, below its start from step {since.step} on"
-            what = f"`{rows[0].metric}` {fell}"
-            why = "the model may get worse on data that it is not trained on"
-            fix = "look at held-out samples before and after; the reward may be gamed"
-            yield Trouble("held-out-fell", since, what, why, fix, fatal=not rose)
-
-
-def held_out_rise(table: Table, but: str = "") -> str:
-    """The first held-out score but `but` that rises through the run, with its figures; else empty."""
-    for rows in series_named(table, names.HELD_OUT, None):
-        if rows[0].metric == but:
-            continue
-        values = [row.value for row in rows]
-        higher = all(map(math.isfinite, values)) and len(values) > MIN_ROWS and values[-1] > values[0]
-        if higher and trend_p_value(values) < 0.05:
-            return f"`{rows[0].metric}` rose with it, {values[0]:.3g} -> {values[-1]:.3g}"
-    return ""
 
 
 CHECKS: Sequence[tuple[re.Pattern[str], str, tuple[Check, ...]]] = (

@@ -20,6 +20,13 @@ MIN_ROWS = 3
 MIN_CONSTANT = 8
 MIN_END = 5
 LOSS_LEAST = 0.05  # a loss below it, or of both signs, may be logged as 0 after rounding
+NO_GRADIENT = (
+    "if the logged value is true, such a step trains nothing, as where no parameter takes part in the loss,"
+    " no token has a label, or a loss scaler skips the step"
+)
+UNTRAINED = (
+    "look at which parameters require gradients, at the labels of a batch, and for skipped steps in the log"
+)
 # Not those of DPO, whose rewards are the model's own.
 REWARDED = re.compile(
     r"(?i)^(?!(?:.*/)?rewards/(?:chosen|rejected|accuracies|margins)$).*(?:reward|advantage)"
@@ -45,12 +52,9 @@ def untrained(table: Table, keys: Mapping[str, str]) -> Iterator[Trouble]:
     for rows in losses:
         yield from _constant_loss(rows)
     for rows in series_named(table, names.GRADIENT_NAME, plan_names.get(names.GRAD_NORM)):
-        if len(rows) >= MIN_CONSTANT and not any(row.value for row in rows):
+        if len(rows) >= MIN_CONSTANT and not any(row.value for row in rows) and not fell:
             what = f"`{rows[0].metric}` is exactly 0 at all {len(rows)} logged steps"
-            why = "if the logged value is true, no step trained anything: no parameter takes part in the"
-            why += " loss, or no token has a label"
-            fix = "look at which parameters require gradients, and at the labels of a batch"
-            yield Trouble("no-gradient", rows[0], what, why, fix)
+            yield Trouble("no-gradient", rows[0], what, NO_GRADIENT, UNTRAINED)
 
 
 def _vanished_loss(rows: Rows) -> Iterator[Trouble]:

@@ -102,6 +102,7 @@ class Report:
     ran: Mapping[str, RanCode] = field(default_factory=dict)  # by repository
     planned: tuple[CommandPlan, ...] = ()
     command: str = ""  # of a run that jobspec did not launch, as a log shows it
+    launched: str = ""  # the processes that its launcher was asked for
     driver_started: bool = False
     provider: tuple[str, ...] = ()  # the guides' five kinds of evidence, a line each
     foreign: bool = False
@@ -166,6 +167,7 @@ def build_report(verdict: Verdict, evidence: Evidence) -> Report:
         dirty_files=evidence.dirty_files,
         ran=evidence.ran,
         command=str(plan.expect.options.get("command") or ""),
+        launched=str(plan.expect.options.get("launched") or ""),
         planned=(*plan.checks, *plan.commands),
         driver_started=evidence.foreign or (last is not None and last.started("driver")),
         provider=tuple(provider_evidence(evidence, verdict.deliverables, verdict.guide)),

@@ -23,18 +23,28 @@ MAX_LINE = 200  # characters of a log line shown; the report names its file and 
 
 
 def where(report: Report) -> str:
-    """Framework, cluster, size and duration in one line."""
-    unknown = report.foreign and not report.gpus_per_node
-    gpus = "GPUs not read" if unknown else _gpus(report.nodes_planned, report.gpus_per_node)
+    """Framework, cluster, size and duration in one line; of a run of others the size that was asked for."""
+    if report.foreign:
+        return ", ".join(filter(None, (f"judged as {report.framework}", _asked_for(report))))
+    gpus = _gpus(report.nodes_planned, report.gpus_per_node)
     kinds = [f"{g.name}: {g.nodes} with {_gpus(g.nodes, g.gpus_per_node)}" for g in report.groups]
     nodes = counted(report.nodes_planned, "node") + (f" ({', '.join(kinds)})" if kinds else f", {gpus}")
     parts = [
-        f"judged as {report.framework}" if report.foreign else report.framework,
+        report.framework,
         f"on {report.cluster}" if report.cluster else "",
-        nodes if report.nodes_planned else "size not read",  # of a run that jobspec did not launch
+        nodes,
         duration(report.seconds) if report.seconds else "",
     ]
     return ", ".join(part for part in parts if part)
+
+
+def _asked_for(report: Report) -> str:
+    """What settings or a launcher's command ask for, which need not be what was there."""
+    nodes = counted(report.nodes_planned, "node") if report.nodes_planned else ""
+    each = " each" if report.nodes_planned > 1 else "" if nodes else " a node"
+    gpus = f"{counted(report.gpus_per_node, 'GPU')}{each}" if report.gpus_per_node else ""
+    parts = ", ".join(filter(None, (nodes, gpus))) if gpus or not report.launched else report.launched
+    return f"asked for: {parts}" if parts else ""
 
 
 def _gpus(nodes: int, each: int) -> str:

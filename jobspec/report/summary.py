@@ -33,7 +33,7 @@ MAX_COMMAND = 300
 MAX_DIRTY = 20  # files named; the patch in the run directory has all
 # Behind `Result` and `Requested coverage`, in their order.
 FIELDS = ("Model", "Deliverables", "Evidence", "Limitations", "Follow-ups")
-UNKNOWN = "not read from the files"
+UNKNOWN = "no known line of the files names it"
 NOT_EVIDENCE = "this is not evidence against {}"
 # Deliverables of every run: the short form shows them only when they went wrong.
 GENERAL = frozenset(
@@ -93,7 +93,9 @@ def sentence(report: Report) -> str:
 def _in_words(report: Report) -> str:
     verdict = report.verdict
     if verdict.result is Result.PASS:
-        return verdict.proves or verdict.reason
+        # Of a run of others a level without a guide says what its files prove, and no more.
+        proves = "" if report.foreign and not report.guide else verdict.proves
+        return proves or verdict.reason
     if verdict.result is Result.FAIL:
         return verdict.reason
     reason = verdict.reason.rstrip(".")
@@ -196,7 +198,9 @@ def _letters(name: str) -> str:
 def state(report: Report, repo: RepoPlan | None) -> str:
     """What was submitted, and what ran where that is known or was looked for."""
     if repo is None:
-        return UNKNOWN if report.foreign else "the spec names no repository: the image's own was used"
+        return (
+            "not looked for" if report.foreign else "the spec names no repository: the image's own was used"
+        )
     submitted = _at(repo.commit, report.dirty_files.get(repo.name, ()), repo.dirty)
     ran = report.ran.get(repo.name)
     if ran is None:

@@ -64,7 +64,8 @@ def test_failure_in_a_log_comes_before_that_somebody_cancelled(tmp_path: Path) -
     [
         ("exit_code", "0", (Status.PASS, "exit code 0, which alone proves nothing", False)),
         ("run/exitcode.txt", "exit_code=1", (Status.FAIL, "the run ended with exit code 1", True)),
-        ("rc", "143", (Status.BLOCKED, "the run ended with exit code 143", True)),
+        ("rc", "143",
+         (Status.BLOCKED, "the run ended with exit code 143 (SIGTERM, as of a time limit or `kill`)", True)),
         ("sacct.txt", f"{SACCT}\n7  a  FAILED  1:0  01:00:00  02:00:00",
          (Status.FAIL, "the run ended with exit code 1", True)),
         ("sacct.txt", f"{SACCT}\n7  a  COMPLETED  0:0  01:00:00  02:00:00",
@@ -72,7 +73,7 @@ def test_failure_in_a_log_comes_before_that_somebody_cancelled(tmp_path: Path) -
         ("b.log", f"{TWO}\n{WELL.format(11)}\n{WELL.format(12)}",
          (Status.PASS, "exit code 0, which alone proves nothing", False)),
         ("b.log", f"{TWO}\n{WELL.format(11)}",
-         (Status.SKIPPED, "its exit code was not read from the files", False)),
+         (Status.SKIPPED, "no known line or file states its exit code", False)),
         ("b.log", "[launch.py:325:sigkill_handler] ['python', 'a.py'] exits with return code = 1",
          (Status.FAIL, "the last exit code that a log states is 1", True)),
     ],
@@ -84,7 +85,7 @@ def test_end_beside_the_log_is_read(
     write(tmp_path / name, [text])
     verdict = judged(tmp_path, "trl", steps=60)
     assert run_of(verdict) == expected
-    unread = any("how the run exited" in text for text in verdict.limitations)
+    unread = any("the run's exit code" in text for text in verdict.limitations)
     assert unread is (expected[0] is Status.SKIPPED)
 
 

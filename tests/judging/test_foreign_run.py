@@ -204,10 +204,10 @@ def test_stated_exit_code_counts(tmp_path: Path, code: int, result: Result) -> N
     (tmp_path / "slurm-1.out").write_text(STEPS + END.format(code))
     verdict = judge(tmp_path)
     assert verdict.result is result
-    assert "how the run exited was not read from the files" not in verdict.limitations
+    assert "no known line or file states the run's exit code" not in verdict.limitations
     run = verdict.deliverable("Run")
     assert run is not None
-    assert run.reason == (
+    assert run.reason.partition(" (")[0] == (
         f"the run ended with exit code {code}" if code else "exit code 0, which alone proves nothing"
     )
 
@@ -283,7 +283,7 @@ def test_nothing_about_size_is_made_up(tmp_path: Path) -> None:
     metrics(tmp_path)
     limits = " ".join(judge(tmp_path).limitations)
     assert (
-        "was not read from the files: nothing is claimed" in limits
+        "how many nodes and GPUs took part is not judged" in limits
         and "no GPU took part" not in limits
         and "one node" not in limits
     )
@@ -291,7 +291,7 @@ def test_nothing_about_size_is_made_up(tmp_path: Path) -> None:
         "Config(cluster={'gpus_per_node': 2, 'num_nodes': 1}, 'expert_model_parallel_size': 1)\n"
     )
     limits = " ".join(judge(tmp_path).limitations)
-    assert "the files name one node" in limits and "ep = 1: no expert parallelism" in limits
+    assert "a setting asks for one node" in limits and "ep = 1: no expert parallelism" in limits
     assert "no GPU took part" not in limits
 
 
@@ -374,19 +374,24 @@ def test_unmet_requirement_is_the_cause_where_no_line_is(
 def test_short_form_of_a_foreign_run(folder: Path) -> None:
     evidence, verdict = judge_files(folder, expected(Framework(), "smoke", (), 3, (), "", ()))
     text = render_report(verdict, evidence, "summary")
-    assert "Command: not read from the files" in text
+    assert "Command: no known line of the files names it" in text
     assert "Requested coverage: Level 0 (smoke), no variants" in text
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
-    [("", "size not read"), ("nnodes=2", "2 nodes, GPUs not read"),
-     ("nnodes=2 n_gpus_per_node=8", "2 nodes, 8 GPUs each")],
+    [("", ""), ("nnodes=2", ", asked for: 2 nodes"), ("n_gpus_per_node=8", ", asked for: 8 GPUs a node"),
+     ("nnodes=2 n_gpus_per_node=8", ", asked for: 2 nodes, 8 GPUs each"),
+     ("torchrun --nproc_per_node=8 --nnodes=1 a.py", ", asked for: 8 processes"),
+     ("+ torchrun --nnodes 2 --nproc-per-node 4 a.py", ", asked for: 4 processes on each of 2 nodes"),
+     ("$ accelerate launch --num_processes 3 a.py", ", asked for: 3 processes"),
+     ("deepspeed --num_gpus 8 a.py", ", asked for: 8 processes a node"),
+     ("torchrun --nnodes $N --nproc_per_node 8 a.py", ", asked for: 8 processes a node")],
 )  # fmt: skip
 def test_size_of_a_foreign_run_is_what_its_files_say(folder: Path, line: str, said: str) -> None:
     (folder / "run.log").write_text(f"{line}\n")
     evidence, verdict = judge_files(folder, expected(Framework(), "smoke", (), 3, (), "", ()))
-    assert f", {said}\n" in render_report(verdict, evidence, "text")
+    assert f"judged as {evidence.plan.framework}{said}\n" in render_report(verdict, evidence, "text")
 
 
 @pytest.mark.parametrize("fmt", ["text", "summary", "md", "json", "html", "junit"])

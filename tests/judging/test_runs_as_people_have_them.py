@@ -208,7 +208,7 @@ def test_resume_whose_log_just_ends_is_not_shown_to_fail(steps_after: int, tmp_p
 def test_metrics_without_a_criterion_are_no_run_that_did_not_take_place(tmp_path: Path) -> None:
     write(tmp_path / "metrics.jsonl", (json.dumps({"step": i, "loss": float("nan")}) for i in range(1, 20)))
     verdict = judged(tmp_path)
-    assert (verdict.result, "no criterion was given" in verdict.reason) == (BLOCKED, True)
+    assert (verdict.result, "`loss` of step 1 is nan" in verdict.reason) == (FAIL, True)
     assert "`loss` is nan from step 1 to the end" in [finding.what for finding in verdict.findings]
 
 

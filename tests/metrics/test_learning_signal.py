@@ -114,7 +114,7 @@ def test_values_that_fill_no_block_are_said_to_be_left_out() -> None:
     shown = assess(list(enumerate(values, 1))).figures()
     assert f"{mean:.4g} -> " in shown
     assert "means of 80 values at each end of 406 without the first 2" in shown
-    assert " of means of 4, change" in shown
+    assert "without the first 2), in means of 4 values: median slope " in shown
     assert "at each end of 60)" in assess(list(enumerate(values[:60], 1))).figures()
 
 

@@ -100,7 +100,7 @@ def _backend(run: VariantRun) -> Answer:
     if run.lines.get("built"):
         return run.passed()
     if run.other_backend:
-        return run.not_tested("the policy ran on DTensor, not on Megatron", [run.other_backend[0].item])
+        return run.not_tested("the policy is set up on DTensor, not on Megatron", [run.other_backend[0].item])
     if not run.lines.get("started") and not run.began:
         early = _stopped_early(run)
         if early is not None:
@@ -151,7 +151,8 @@ def _steps(run: VariantRun) -> Answer:
         return problem
     if not done:
         items = _items(run, "header") or _items(run, "built")
-        return run.failed("no train step was completed", items)
+        ended = "no known line or record shows a completed train step" if run.foreign else ""
+        return run.failed(ended or "no train step was completed", items)
     if not run.began:
         return run.unseen(
             "metrics were logged, but no known line shows a train step", list(done.values())[:1]

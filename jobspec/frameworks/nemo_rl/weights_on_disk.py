@@ -40,7 +40,7 @@ def _hf_import(run: VariantRun) -> Answer:
     used, built = run.lines.get("conversion", ()), run.lines.get("built", ())
     used = used or (run.lines.get("imported", ()) if run.foreign else ())
     if not used or not built:
-        return run.unseen("no known line shows an import of weights")
+        return run.unseen("no known line shows that Megatron-Bridge imported weights")
     if not run.foreign and not any(line.groups[0].endswith(OWN_FOLDER) for line in used):
         return run.failed(
             f"the import went to {used[0].groups[0]}, not to this attempt's folder", [used[0].item]

@@ -13,10 +13,11 @@ from jobspec.evidence.lost_answers import most
 from jobspec.frameworks.shared.answer import unseen
 from jobspec.metrics import names
 from jobspec.metrics.finite import all_finite, first_not_finite
+from jobspec.metrics.held_out import held_out_rise
 from jobspec.metrics.learning_signal import MIN_POINTS, Direction, Signal, assess
 from jobspec.metrics.several_runs import MAX_SOURCES, comparable, differ, numberings
 from jobspec.metrics.trackers import LOGS_EVERY
-from jobspec.metrics.training_health import held_out_rise, troubles
+from jobspec.metrics.training_health import troubles
 from jobspec.metrics.trouble import Trouble
 from jobspec.metrics.untrained import untrained
 from jobspec.triage.signatures import NOTE
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 TRAINER_END = "train_runtime"  # the Hugging Face Trainer logs it when it has done what it was to do
 TRAINING, CHECKPOINT, RESUME, LEARNING = "Training", "Checkpoint", "Resume", "Learning"
+# A 0 that a trainer may log for want of a value, as without a KL coefficient: a metric that moves speaks
+# against it.
+DOUBTFUL = frozenset({"frozen-policy", "zero-gradient"})
 MAX_TOLD = 3  # patterns that a reason names beside the first; the findings name all
 
 
@@ -69,7 +73,11 @@ def learning_deliverable(evidence: Evidence) -> Deliverable:
         turn, told = _turn(rows, _direction(expected))
         ends = tuple(dict.fromkeys((row_item(turn), *ends)))
         reasons += told
-    fatal = [trouble for trouble in problems if trouble.fatal]
+    fatal = [
+        one
+        for one in problems
+        if one.fatal and not (evidence.foreign and signal.moved and one.kind in DOUBTFUL)
+    ]
     if fatal:
         others = [trouble.what for trouble in problems if trouble not in fatal[:1]][:MAX_TOLD]
         reasons = [f"{fatal[0].what}: {fatal[0].why}", *others]
@@ -214,7 +222,10 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
         return Deliverable(TRAINING, lost.status, lost.items, lost.reason)
     bad = first_not_finite(evidence.metrics, finite)
     if bad is not None:
+        values = evidence.metrics.values(bad.metric)
+        lost = sum(not math.isfinite(value) for value in values)
         reason = f"{done}, but `{bad.metric}` of step {bad.step} is {bad.value}, not a finite number"
+        reason += f", as are {lost} of its {len(values)} values" if lost > 1 else ""
         return Deliverable(TRAINING, Status.FAIL, (row_item(bad),), reason)
     idle = next(untrained(evidence.metrics, evidence.plan.expect.metric_keys), None)
     if idle is not None:

@@ -9,8 +9,10 @@ Source: transformers `trainer.py`, 4 ("Continuing") and 5 ("Resuming"): `_load_o
 from __future__ import annotations
 
 import math
+import os
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from jobspec.evidence.refused_checkpoint import refused
 from jobspec.frameworks.shared.metric_deliverables import RESUME
+from jobspec.frameworks.trl.began_anew import began_anew
 from jobspec.log_search import Hints, find_lines
 from jobspec.log_text import clean
 from jobspec.metrics.readers import read_json
@@ -49,6 +52,7 @@ LOADED = {
     "random state": re.compile(r"^rng_state(?:_\d+)?\.pth$"),
     "trainer state": re.compile(rf"^{re.escape(STATE)}$"),
 }
+MIN_ALIKE = 3  # values of one record
 INFERRED = (
     "that optimizer, scheduler and random state were loaded is inferred: their files lie in the checkpoint,"
     " and the Trainer loads what lies there"
@@ -74,27 +78,31 @@ def judge_found(evidence: Evidence) -> Deliverable:
     trainings = list(_trainings(evidence))
     resumed = max((one for one in trainings if one.went_on), key=lambda one: one.step, default=None)
     if resumed is None or resumed.went_on is None:
-        lack = "that a process went on with the saved optimizer and random state, which TRL's own output does"
-        return _blocked(f"{lack} not name")
+        if (found := began_anew(evidence)) is not None:
+            return found
+        lack = f"the random state at step {anew.step}" if (anew := _without_random(trainings)) else ""
+        return _blocked(lack or "a known line of a process that went on from a saved step")
     step, line = resumed.step, resumed.went_on
     saved = next((one for one in evidence.checkpoints if one.step == step), None)
     if saved is None:
         return _blocked(f"the checkpoint of step {step} from which a process went on", line)
-    if not any(step in one.saved and _before(one, resumed) for one in trainings):
+    told = any(step in one.saved and _before(one, resumed) for one in trainings)
+    if not told and not _logged_elsewhere(evidence, saved, line.file):
         return _blocked(
             f"that an earlier process wrote the checkpoint of step {step}, from which one went on", line
         )
+    place = os.path.relpath(saved.path, evidence.root)
     lacks = [what for what, names in LOADED.items() if not any(map(names.search, filled(saved)))]
     if lacks:
-        return _blocked(f"the {', '.join(lacks)} in `{saved.path}`, from which a process went on", line)
+        return _blocked(f"the {', '.join(lacks)} in `{place}`, from which a process went on", line)
     if part := missing_shard(saved):
-        return _blocked(f"`{part}` in `{saved.path}`, from which a process went on", line)
+        return _blocked(f"`{part}` in `{place}`, from which a process went on", line)
     metric = trained_by(evidence)
     problem = _after(evidence, step, metric)
     if problem:
         return _blocked(problem, line)
     if not _values(saved, metric):  # then the file of a process that went on is that of one that began anew
-        lack = f"that a later checkpoint continues `{saved.path}`, whose {STATE} has no `{metric}` to compare"
+        lack = f"that a later checkpoint continues `{place}`, whose {STATE} has no `{metric}` to compare"
         return _blocked(f"{lack}: `logging_steps` has to be at most the step of the save", line)
     own = (one for one in evidence.checkpoints if one.step in resumed.saved)
     later = [one.step for one in own if _continues(saved, one, metric)]
@@ -158,6 +166,27 @@ def _trainings(evidence: Evidence) -> Iterator[Training]:
 def _before(first: Training, then: Training) -> bool:
     """Whether a training stands above in the same log; logs of their own tell no order."""
     return first.began.file != then.began.file or first.began.line < then.began.line
+
+
+def _without_random(trainings: Iterable[Training]) -> Training | None:
+    """A process that says from which step it goes on, and that it found no random state."""
+    return next((one for one in trainings if one.step), None)
+
+
+def _logged_elsewhere(evidence: Evidence, saved: Checkpoint, log: str) -> bool:
+    """Whether another log holds the last values of the checkpoint's history, as of who saved it."""
+    history = [row for row in read_json(Path(saved.path, STATE)) if (row.step or 0) <= saved.step]
+    last = {row.metric: row.value for row in history if row.step == max(one.step or 0 for one in history)}
+    lines: Counter[tuple[str, int]] = Counter()
+    for row in (*evidence.metrics.rows, *evidence.metrics.aside):
+        if (
+            row.source != log
+            and row.line
+            and row.metric in last
+            and math.isclose(row.value, last[row.metric])
+        ):
+            lines[row.source, row.line] += 1
+    return max(lines.values(), default=0) >= min(MIN_ALIKE, len(last)) > 1
 
 
 def _continues(saved: Checkpoint, later: Checkpoint, metric: str) -> bool:

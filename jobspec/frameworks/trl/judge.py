@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.frameworks.shared.metric_deliverables import (
@@ -15,11 +18,11 @@ from jobspec.frameworks.shared.metric_deliverables import (
 )
 from jobspec.frameworks.trl.found_resume import PARTS, STATE, filled, judge_found, missing_shard, trained_by
 from jobspec.verdict import Deliverable, EvidenceItem, Status
-from jobspec.words import one_of
 
 if TYPE_CHECKING:
-    from jobspec.evidence.evidence import Evidence
+    from jobspec.evidence.evidence import Checkpoint, Evidence
 
+MAX_LISTING = 64 * 1024
 ANY_ENGINE = "which engine generated is not judged"
 NOT_RATED = "no `reward` was read: no completion is shown to be rated"
 
@@ -77,8 +80,8 @@ def _found_checkpoint(evidence: Evidence) -> Deliverable:
     lacks = [what for what, names in PARTS.items() if not any(names.search(file) for file in files)]
     if lacks:
         empty = [file for file in newest.files if file not in files]
-        reason = f"of the checkpoint of step {newest.step} no file of {one_of(lacks)} lies here"
-        reason += f": `{empty[0]}` is empty" if empty else ""
+        reason = f"of the checkpoint of step {newest.step} no file of {' or '.join(lacks)} lies here"
+        reason += f": `{empty[0]}` is empty" if empty else _listed(newest, lacks)
         return Deliverable(CHECKPOINT, Status.BLOCKED, (item,), reason)
     if part := missing_shard(newest):
         reason = f"of the weights of step {newest.step} `{part}` does not lie here"
@@ -89,6 +92,18 @@ def _found_checkpoint(evidence: Evidence) -> Deliverable:
     return Deliverable(
         CHECKPOINT, Status.PASS, (item,), f"state, weights and optimizer of step {newest.step}"
     )
+
+
+def _listed(saved: Checkpoint, lacks: Sequence[str]) -> str:
+    """What a listing that somebody kept in the folder names of it."""
+    for name in (name for name in saved.files if name.endswith(".txt")):
+        with suppress(OSError):
+            text = Path(saved.path, name).read_text("utf-8", "replace")[:MAX_LISTING]
+            words = re.findall(r"[\w./-]+", text)
+            named = [what for what in lacks if any(PARTS[what].search(word) for word in words)]
+            if named:
+                return f"; `{name}` lists {' and '.join(named)}"
+    return ""
 
 
 def judge_resume(evidence: Evidence) -> Deliverable:

@@ -76,7 +76,7 @@ def judge_run(seen: Seen) -> Deliverable:
     )
     for shown, reason in missing:
         if shown is None:
-            return Deliverable(RUN, Status.BLOCKED, proofs, f"not shown: {reason}")
+            return Deliverable(RUN, Status.BLOCKED, reason=f"not shown: {reason}")
     return Deliverable(RUN, Status.PASS, proofs, _summary(seen))
 
 
@@ -192,7 +192,7 @@ def judge_capture(seen: Seen) -> Deliverable:
         return Deliverable(CAPTURE, lost.status, reason=lost.reason)
     rows = seen.evidence.metrics.series(GRAD)
     if not rows:
-        lost = unseen(seen.evidence.foreign, f"no metrics were captured: `{GRAD}` is missing")
+        lost = unseen(seen.evidence.foreign, f"no record holds `{GRAD}`")
         return Deliverable(CAPTURE, lost.status, reason=lost.reason)
     run_logs = [log for log in logs if Path(log.path).stem in ("train", "resume")] or logs
     items = (

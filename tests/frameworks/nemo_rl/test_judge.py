@@ -193,7 +193,7 @@ def test_run_on_another_backend_is_no_evidence(healthy: Path, change: Change) ->
     write(healthy, change(section("A")))
     verdict = judged(healthy)
     assert (verdict.result, status(verdict, RUN)) == ("Blocked", Status.BLOCKED)
-    assert "the policy ran on DTensor, not on Megatron" in reason(verdict, RUN)
+    assert "the policy is set up on DTensor, not on Megatron" in reason(verdict, RUN)
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -310,7 +310,7 @@ def test_files_of_the_run_alone_prove_its_last_checkpoint(tmp_path: Path) -> Non
     found = {item.name: item.reason for item in verdict.deliverables}
     assert found["Checkpoint"] == "complete up to step 4"
     first = render_report(verdict, evidence, "text").splitlines()[2]
-    assert first == "  judged as skyrl, size not read"  # and no duration: no file says one
+    assert first == "  judged as skyrl"  # and no duration: no file says one
 
 
 def test_report_of_a_run_that_did_all_its_steps_does_not_say_that_it_was_stopped() -> None:

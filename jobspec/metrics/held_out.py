@@ -1,0 +1,58 @@
+"""Scores of data that is not trained on: one that is always 0, falls, or rises with the training. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from operator import gt
+
+from jobspec.metrics import names
+from jobspec.metrics.course import MIN_ROWS, SURE, since_row, usual_step
+from jobspec.metrics.learning_signal import trend_p_value
+from jobspec.metrics.table import Table
+from jobspec.metrics.trouble import Rows, Trouble, series_named
+
+MIN_HELD_OUT = 5
+HELD_OUT_FALL = 0.8  # of its start
+
+
+def held_out(scores: Sequence[Rows]) -> Iterator[Trouble]:
+    """Scores of data that is not trained on: one that is always 0, or below where it began."""
+    rose = any(rows[-1].value > rows[0].value for rows in scores)
+    for rows in scores:
+        values = [row.value for row in rows if math.isfinite(row.value)]
+        if len(values) >= MIN_ROWS and not any(values):
+            what = f"`{rows[0].metric}` is exactly 0 in all {len(values)} evaluations"
+            why = (
+                "no answer to this data earns anything, as where it is too hard, or format or grader is wrong"
+            )
+            fix = "look at some of its samples and their scores"
+            yield Trouble("held-out-zero", rows[0], what, why, fix, fatal=False)
+        if len(values) < MIN_HELD_OUT or values[0] <= 0:
+            continue
+        width = max(1, len(values) // 5)
+        start, end = (math.fsum(part) / width for part in (values[:width], values[-width:]))
+        sure = SURE / 2 * usual_step(values) / math.sqrt(width)
+        if end <= HELD_OUT_FALL * start and start - end >= sure:
+            since = since_row(rows, partial(gt, start))
+            ends = f" (means of {width} evaluations at each end)" if width > 1 else ""
+            fell = (
+                f"fell from {start:.3g} to {end:.3g}{ends}, mostly below its start from step {since.step} on"
+            )
+            what = f"`{rows[0].metric}` {fell}"
+            why = "the model may get worse on data that it is not trained on"
+            fix = "look at held-out samples before and after; the reward may be gamed"
+            yield Trouble("held-out-fell", since, what, why, fix, fatal=not rose)
+
+
+def held_out_rise(table: Table, but: str = "") -> str:
+    """The first held-out score but `but` that rises through the run, with its figures; else empty."""
+    for rows in series_named(table, names.HELD_OUT, None):
+        if rows[0].metric == but:
+            continue
+        values = [row.value for row in rows]
+        higher = all(map(math.isfinite, values)) and len(values) > MIN_ROWS and values[-1] > values[0]
+        if higher and trend_p_value(values) < 0.05:
+            return f"`{rows[0].metric}` rose with it, {values[0]:.3g} -> {values[-1]:.3g}"
+    return ""
