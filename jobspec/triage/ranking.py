@@ -104,6 +104,7 @@ class Course:
     bar: Landmark | None = None
     first_step: Landmark | None = None
     last_step: Landmark | None = None
+    finite: Landmark | None = None  # the last gradient norm that is a number
     done: Landmark | None = None
     closed: Landmark | None = None
     stated_end: Landmark | None = None
