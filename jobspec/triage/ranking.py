@@ -421,7 +421,7 @@ def _at_boundary(match: Match, courses: Mapping[str, Course]) -> Match:
     """The match, with its verdict by the position of the run where the signature has a boundary.
 
     Before Megatron-Bridge builds the model, a failure is about the surroundings. Before the first step, no
-    size and no fabric has proved to work. Later landmarks imply the earlier ones. Without Megatron-Bridge the
+    fabric has proved to work. Later landmarks imply the earlier ones. Without Megatron-Bridge the
     boundary changes no verdict, and without a landmark nothing is said about it.
     """
     if not match.boundary:
