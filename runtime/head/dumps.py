@@ -22,9 +22,9 @@ from jobspec.runtime.base.safe_write import write_text
 from jobspec.runtime.head.nodes import Nodes
 from jobspec.runtime.node.agent import Node
 from jobspec.runtime.stalls import cohorts, flight, kinds, ras, stacks
-from jobspec.runtime.stalls.blame import Explanation
 from jobspec.runtime.stalls.cohorts import Cohort, View
 from jobspec.runtime.stalls.explain import explain
+from jobspec.runtime.stalls.explanation import Explanation
 from jobspec.runtime.stalls.flight import Front
 from jobspec.runtime.stalls.stacks import Process
 

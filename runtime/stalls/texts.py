@@ -18,6 +18,7 @@ FUTURE = re.compile(r"\bfut\w*\.(?:wait|value)\(|\brpc_async\(.*\)\.wait\(|\.to_
 SYNC = re.compile(r"\.(?:item|tolist|cpu|numpy)\(\)|\.synchronize\(\)")
 JOINS = re.compile(r"\b(?:TCPStore|FileStore)\(")  # C++ polls until all of its world are there
 STORE = re.compile(r"(?:store|prefix)\w*\.(?:wait|get|multi_get)\(")
+STANDARD = re.compile(r"\bstd(?:in|out|err)\b")  # a stream of a program that it has started
 _LOCK = re.compile(r"^(?:async )?with (.+?):|^(?:\w+ = )?([\w.\[\]]+)\.acquire\(")
 _AWAITED = re.compile(r"([\w.\[\]]+)\.wait(?:_for)?\(")
 _LOCKISH = re.compile(r"(?i)lock|mutex|sem|guard|cond\b")

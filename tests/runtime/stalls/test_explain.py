@@ -73,7 +73,7 @@ def test_a_rank_without_a_process_only_where_all_nodes_answered() -> None:
     assert explain.explain(View(alive)).kind == "collective-all"
     found = explain.explain(View(alive, complete=True))
     assert found.kind == "rank-gone"
-    assert found.what.startswith("rank 1 has no process")
+    assert found.what.startswith("no process of rank 1 is found on any node")
 
 
 def test_the_worker_that_a_ray_get_waits_for() -> None:
@@ -144,7 +144,7 @@ def test_a_task_for_which_idle_actors_leave_no_room() -> None:
     assert (found.kind, [one.pid for one in found.named], found.inferred) == ("ray-demand", [1], True)
     assert found.what.startswith(
         "no node has room for 1 task `score` of {CPU: 1} (actors hold: `Engine` {CPU: 8}), "
-        "no process of Ray is at work, and pid 1 on `n1` waits for a result of Ray"
+        "no process of Ray is seen at work, and pid 1 on `n1` waits for a result of Ray"
     )
     trainer = process(3, *RAY_GET, command="ray::Trainer.fit")
     found = explain.explain(View([*people, trainer], ray=QUEUED, complete=True))
@@ -207,7 +207,7 @@ def test_a_rank_that_works_is_late_and_not_stuck() -> None:
     now = process(2, Frame("evaluate", "/r/e.py", 2), rank="1", cpu_s=29.0, time=30.0)
     waits = process(1, *REDUCE, rank="0", cpu_s=0.0, time=0.0)
     found = explain.explain(View([waits, before], [waits, now]))
-    assert "rank 1 on `n1`, pid 2 moves: it is late, or works without end" in found.what
+    assert "rank 1 on `n1`, pid 2 moves between the two samples" in found.what
     assert found.frozen is False
 
 

@@ -16,8 +16,8 @@ import pytest
 
 from jobspec.rendering.run_folder import build_runtime
 from jobspec.runtime.stalls import explain, proc_facts, stacks, take
-from jobspec.runtime.stalls.blame import Explanation
 from jobspec.runtime.stalls.cohorts import View
+from jobspec.runtime.stalls.explanation import Explanation
 
 PY_SPY = shutil.which("py-spy", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}") or ""
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -205,7 +205,7 @@ def test_a_child_whose_queue_nobody_empties(start: Start) -> None:
     (child,) = children(process)
     found = explained([process.pid, child])
     assert (found.kind, found.blocked) == ("queue", False)
-    assert f"pid {child} on `n1` cannot end, since nobody empties its multiprocessing queue" in found.what
+    assert f"pid {child} on `n1` cannot end before the rest of its multiprocessing queue is in the pipe" in found.what
     assert f"while pid {process.pid} on `n1` waits for a process that it has started at main" in found.what
 
 
