@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Optional, Sequence
+from typing import Optional, Sequence, Tuple
 
 from jobspec.runtime.stalls import far_ends, inner, kinds, locks, waits
 from jobspec.runtime.stalls.chains import behind
 from jobspec.runtime.stalls.cohorts import Cohort, View, does, moved, where
 from jobspec.runtime.stalls.explanation import Explanation
 from jobspec.runtime.stalls.phrases import SPECIAL, phrase
-from jobspec.runtime.stalls.stacks import Process
+from jobspec.runtime.stalls.stacks import Frame, Process, Thread
 from jobspec.runtime.stalls.waits import Wait
 
 
@@ -20,7 +20,7 @@ def blame(kind: str, members: Sequence[Process], view: Optional[View]) -> Explan
     found = locks.lock(members[0])
     if found is not None:
         return replace(found, named=tuple(members))
-    wait, more, place = inner.within(members[0], wait, view)
+    wait, more, place = _of_all(members, view)
     group = Cohort(wait, tuple(members))
     busy = view is not None and all(moved(process, view) for process in members)
     _, fix, blocked = phrase(wait)
@@ -28,9 +28,13 @@ def blame(kind: str, members: Sequence[Process], view: Optional[View]) -> Explan
     now = "" if wait.kind == kinds.OTHER else f", and now {does(group)}"
     verb = "moves" if len(members) == 1 else "move"
     doing = f"{verb} between the two samples{now}" if moves else does(group)
-    one = wait.op and wait.kind in kinds.AT_ONE and len({waits.of(member).op for member in members}) == 1
+    one = (
+        wait.op not in ("", "pipe")
+        and wait.kind in kinds.AT_ONE
+        and len({waits.of(member).op for member in members}) == 1
+    )
     on = f" on {wait.op}" if one and (wait.kind, wait.op) not in SPECIAL else ""
-    what = f"{group.names} {doing}{on}{where(group)}{more}{_at_end(members[0])}"
+    what = f"{group.names} {doing}{on}{where(group)}{more}{_at_end(members)}"
     why = "" if wait.sure else _unsure(members[0], wait)
     told = wait.kind if wait.kind != kinds.OTHER else kind
     mine = Explanation(told, what, why, fix, blocked, not wait.sure, tuple(members), place)
@@ -53,6 +57,19 @@ def blame(kind: str, members: Sequence[Process], view: Optional[View]) -> Explan
     )  # fmt: skip
 
 
+def _of_all(members: Sequence[Process], view: Optional[View]) -> Tuple[Wait, str, Optional[Frame]]:
+    """What the members wait for within themselves, in words, and the place: where they differ in that, what
+    they have in common."""
+    told = [inner.within(one, waits.of(one), view) for one in members]
+    wait, more, place = told[0]
+    if any(other.key != wait.key for other, _, _ in told):
+        outer = waits.of(members[0])
+        return outer, "", outer.place
+    if more and any(others != more for _, others, _ in told):
+        more = f"; of {members[0].name}: {more.strip('; ()')}"
+    return wait, more, place
+
+
 def _unsure(process: Process, wait: Wait) -> str:
     if wait.thread is None or wait.thread is waits.working(process):
         if wait.place is not None and wait.place.text:
@@ -62,9 +79,12 @@ def _unsure(process: Process, wait: Wait) -> str:
     return f"inferred: that this {one} is the one that it waits for is not shown"
 
 
-def _at_end(process: Process) -> str:
-    """Whether the program is over but for its threads, in words."""
-    frames = process.main.frames if process.main else ()
-    ends = any(frame.function in ("_shutdown", "_python_exit") for frame in frames)
-    over = ends and process.main is not None and waits.own_frame(process.main) is None
+def _at_end(members: Sequence[Process]) -> str:
+    """Whether the program of each is over but for its threads, in words."""
+    over = all(_is_over(one.main) for one in members)
     return "; its main thread has come to its end, and waits for its threads" * over
+
+
+def _is_over(main: Optional[Thread]) -> bool:
+    ends = main is not None and any(one.function in ("_shutdown", "_python_exit") for one in main.frames)
+    return main is not None and ends and waits.own_frame(main) is None

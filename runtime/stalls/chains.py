@@ -163,6 +163,8 @@ def _waits_for(process: Process, able: Sequence[Process]) -> Optional[Hop]:
     """The process that this one waits for."""
     kind = waits.of(process).kind
     others = [one for one in able if one is not process]
+    if kind in (kinds.STOPPED, kinds.DISK, kinds.BUSY):
+        return None
     if kind in (kinds.RAY, kinds.PLACEMENT):
         return _in_ray(process, others)
     if kind == kinds.SLEEP:

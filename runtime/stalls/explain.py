@@ -291,10 +291,12 @@ def _of_all(found: Explanation, people: Sequence[Process], able: Sequence[Proces
     outside = not any(in_circle(one, able) for one in found.named) and "; behind it" not in found.what
     if len(every) < 2 or not outside or any(one not in found.named for one in every):
         return found
+    worlds = {str(one.facts.get("world", "")) for one in ranked}
+    whole = every is ranked and worlds == {str(len({one.rank for one in ranked}))}
     who = "ranks" if every is ranked else "processes"
     differ = by_callers(Cohort(waits.of(every[0]), tuple(every)))
     told = ", but not by one call" if differ else ""
-    what = f"{found.what}; all {who} of the run do so{told}"
+    what = f"{found.what}; all {who} {'of the run' if whole else 'that were seen'} do so{told}"
     return replace(found, what=what, named=() if every is ranked else found.named)
 
 

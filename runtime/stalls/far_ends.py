@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, List, Optional, Sequence
 
 from jobspec.runtime.stalls import kinds, waits
+from jobspec.runtime.stalls.calls import ELSEWHERE
 from jobspec.runtime.stalls.chains import ON_HOLDERS, builders, copied, held_by, other_end
 from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, at, does, where
 from jobspec.runtime.stalls.hops import Hop, call_of, lead
@@ -87,7 +88,9 @@ def behind_thread(process: Process, wait: Wait, view: View) -> str:
     number = str(thread.number) if thread else ""
     rows = process.facts.get("behind", {}).get(number)
     call = str(process.facts.get("calls", {}).get(number, ""))
-    return f"; {lead(call, many=len(rows) > 1)} {_holders(rows, process, view)}" if rows else ""
+    elsewhere = any(ELSEWHERE in row[2] for row in rows or ())
+    told = lead(call, many=len(rows or ()) > 1, elsewhere=elsewhere)
+    return f"; {told} {_holders(rows, process, view)}" if rows else ""
 
 
 def _holders(rows: Sequence[Sequence[Any]], process: Process, view: View) -> str:

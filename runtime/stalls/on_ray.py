@@ -77,9 +77,7 @@ def _queued(view: View, waiting: Sequence[Cohort], busy: Sequence[Process]) -> O
     met = f"{asks.names} {does(asks)}{where(asks)}"
     what = f"no node has room for {queued[0]}, no process of Ray is seen at work, and {met}"
     fix = "leave room beside the actors (their `num_cpus`, `num_gpus`), or let the task ask for less"
-    return Explanation(
-        "ray-demand", what, "", fix, False, True, asks.members, asks.wait.place
-    )
+    return Explanation("ray-demand", what, "", fix, False, True, asks.members, asks.wait.place)
 
 
 def all_wait(people: Sequence[Process]) -> Optional[Explanation]:

@@ -41,8 +41,8 @@ DOES: Dict[str, Tuple[str, str, bool]] = {
         True,
     ),
     kinds.LOADER: (
-        "waits for a worker of its data loader",
-        "see the stacks of the loader's workers; try `num_workers=0`",
+        "waits in its data loader",
+        "see the stacks of the loader's workers and threads; try `num_workers=0`",
         True,
     ),
     kinds.QUEUE: (
@@ -80,7 +80,7 @@ DOES: Dict[str, Tuple[str, str, bool]] = {
     ),
     kinds.SLEEP: ("sleeps", "see why it sleeps at this line, and for how long", True),
     kinds.DISK: (
-        "is stuck in the kernel ({op})",
+        "waits in the kernel ({op})",
         "look at that file system: its server, its mount on that node, the kernel's log",
         True,
     ),
@@ -120,7 +120,7 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
         True,
     ),
     (kinds.PIPE, kinds.DEBUGGER): (
-        "waits for input (a debugger)",
+        "waits for input (a debugger or an interactive console)",
         "remove the breakpoint (`breakpoint()`, `pdb.set_trace()`), or answer its prompt",
         False,
     ),
@@ -150,8 +150,8 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
         True,
     ),
     (kinds.PIPE, kinds.HANDSHAKE): (
-        "waits for the authentication of whoever has connected to it",
-        "give the accepted connection a time limit, and take the next one meanwhile",
+        "waits in the authentication of a connection of `multiprocessing`",
+        "see who is at the other end; a listener serves nobody else meanwhile: give it a time limit",
         True,
     ),
     (kinds.QUEUE, kinds.OF_RAY): (
@@ -211,8 +211,8 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
         True,
     ),
     (kinds.OTHER, kinds.SELECT): (
-        "waits for one of its pipes or connections (`select`, `poll`)",
-        "see which of them it has registered, and who should write to it or read from it",
+        "waits in `select` or `poll`",
+        "see what it has registered there, and who should write to that or read from it",
         True,
     ),
     (kinds.IDLE, kinds.ACCEPT): (

@@ -192,7 +192,8 @@ def test_the_prompt_of_a_debugger(file: str, function: str) -> None:
     child = process(2, Frame("pump", "/r/t.py", 20), parent=1, calls={"2": "clock_nanosleep"})
     found = explain.explain(View([stands, child, process(3, *REDUCE, rank="1")]))
     assert [one.pid for one in found.named] == [1]
-    assert "pid 1 waits for input (a debugger) at step (/r/t.py:7), while rank 1" in found.what
+    said = "pid 1 waits for input (a debugger or an interactive console) at step (/r/t.py:7), while rank 1"
+    assert said in found.what
     assert not found.blocked
 
 
@@ -281,7 +282,7 @@ def test_a_read_that_its_file_system_does_not_answer() -> None:
     reader = process(9, Frame("load", "/r/data.py", 3, "file.read()"), rank="1", calls=call)
     found = explain.explain(View([process(1, *REDUCE, rank="0"), reader]))
     assert (found.kind, found.blocked, found.inferred) == ("disk", True, False)
-    assert "is stuck in the kernel (read on /mnt/shard.bin of fuse.s3fs) at load" in found.what
+    assert "waits in the kernel (read on /mnt/shard.bin of fuse.s3fs) at load" in found.what
 
 
 def test_an_open_that_its_file_system_does_not_answer() -> None:

@@ -205,7 +205,8 @@ def test_a_child_whose_queue_nobody_empties(start: Start) -> None:
     (child,) = children(process)
     found = explained([process.pid, child])
     assert (found.kind, found.blocked) == ("queue", False)
-    assert f"pid {child} on `n1` cannot end before the rest of its multiprocessing queue is in the pipe" in found.what
+    said = f"pid {child} on `n1` cannot end before the rest of its multiprocessing queue is in the pipe"
+    assert said in found.what
     assert f"while pid {process.pid} on `n1` waits for a process that it has started at main" in found.what
 
 
