@@ -83,7 +83,7 @@ def locker(process: Process, others: Sequence[Process]) -> Optional[Hop]:
     """The only one of its node that has locked a file whose name ends in `lock`: who tries again and again
     has no such file open between two tries. A soft lock is its file alone, which nobody has locked."""
     wait = waits.of(process)
-    if any(frame.file.endswith("filelock/_soft.py") for frame in (wait.thread or _NOBODY).frames):
+    if wait.place is not None and "Soft" in wait.place.text:
         return None
     found = [
         one for one in others

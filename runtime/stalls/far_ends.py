@@ -8,7 +8,7 @@ from jobspec.runtime.stalls import kinds, waits
 from jobspec.runtime.stalls.calls import ELSEWHERE
 from jobspec.runtime.stalls.chains import ON_HOLDERS, builders, copied, held_by, other_end
 from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, at, does, where
-from jobspec.runtime.stalls.hops import Hop, call_of, lead
+from jobspec.runtime.stalls.hops import CONNECTED, Hop, call_of, lead
 from jobspec.runtime.stalls.inner import only_programs, within
 from jobspec.runtime.stalls.stacks import Process
 from jobspec.runtime.stalls.waits import Wait
@@ -47,6 +47,8 @@ def _of_one(process: Process, hop: Hop, members: Sequence[Process], view: View) 
         return f"{told}{_next(beyond, theirs, view)}"
     if copied(process):
         return f"{told}; that is another pipe: a fork may have left it this end"
+    if not hop.shown and hop.lead == CONNECTED:
+        return told
     seems = "waits" if hop.shown and beyond.shown else "seems to wait"
     return f"{'' if hop.to in members else told}: each {seems} for the other"
 
@@ -73,6 +75,8 @@ def _of_rows(process: Process, wait: Wait, view: View) -> str:
     )
     rows = held_by(process) if streams or wait.kind in ON_HOLDERS else None
     if rows is None:
+        return ""
+    if not rows and wait.kind == kinds.OTHER:
         return ""
     if not rows:
         return "; no other process of the run has the other end"
@@ -102,6 +106,8 @@ def _holders(rows: Sequence[Sequence[Any]], process: Process, view: View) -> str
         one = f"{ranked.get(pid, '')}pid {pid} (`{program}`{f', {call}' if call else ''})"
         beyond: Optional[Sequence[Sequence[Any]]] = further[0] if further else None
         if beyond:
-            one += f", where {lead(str(call), many=len(beyond) > 1)} {_holders(beyond, process, view)}"
+            own = str(call).startswith("wait")
+            link = "which waits for" if own else f"where {lead(str(call), many=len(beyond) > 1)}"
+            one += f", {link} {_holders(beyond, process, view)}"
         said.append(f"pid {pid} itself" if pid == process.pid else one)
     return " and ".join(said)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from jobspec.runtime.stalls import waits
 from jobspec.runtime.stalls.stacks import Process
 
+CONNECTED = "it has a connection with"
 OF_MANY = ("poll", "ppoll", "select", "pselect", "epoll")
 
 

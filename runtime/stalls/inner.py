@@ -23,9 +23,15 @@ def within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, st
     far = other_end(process, view) if wait.kind == kinds.NETWORK and view is not None else None
     own = far is not None and far.to is process
     inner = own or wait.on_thread
-    if not inner and (wait.kind not in (kinds.QUEUE, kinds.LOCK) or wait.op == kinds.DRAIN):
+    own_pool = wait.op == kinds.RESULTS
+    if not (inner or own_pool) and (wait.kind not in (kinds.QUEUE, kinds.LOCK) or wait.op == kinds.DRAIN):
         return wait, "", wait.place
     others = _other_threads(process, wait)
+    if name := texts.joined(wait.place) if wait.kind == kinds.JOIN else "":
+        called_so = [one for one in others if one.thread and name in one.thread.name.lower()]
+        others = called_so if len(called_so) == 1 else others
+    if taking := _taking(process) if wait.op == kinds.RESULTS else []:
+        return wait, f"; its results are taken by {_and_threads(process, taking, ', which')}", wait.place
     feeding = [one for one in others if wait.op == kinds.RESULTS and one.thread and _feeds(one.thread)]
     if feeding:
         return wait, f"; its tasks come from {_and_threads(process, feeding, ', which')}", wait.place
@@ -62,6 +68,16 @@ def _at_same(process: Process, wait: Wait) -> List[Wait]:
         if texts.awaited(other.place.text) == name and same_scope(name, other.place, wait.place):
             found.setdefault((*other.key, called(other)), other)
     return list(found.values())
+
+
+def _taking(process: Process) -> List[Wait]:
+    """The thread that takes the results of a pool, where it stands in a callback."""
+    found = [
+        waits.of_thread(process, thread)
+        for thread in process.threads
+        if any(frame.function.endswith("_handle_results") for frame in thread.frames)
+    ]
+    return [one for one in found if one.kind not in (kinds.PIPE, kinds.OTHER, kinds.BUSY)]
 
 
 def _feeds(thread: Thread) -> bool:

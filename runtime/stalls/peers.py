@@ -6,7 +6,7 @@ import re
 from typing import Match, Optional, Sequence, Set, Tuple
 
 from jobspec.runtime.stalls import kinds, waits
-from jobspec.runtime.stalls.hops import Hop, lead
+from jobspec.runtime.stalls.hops import CONNECTED, Hop, lead
 from jobspec.runtime.stalls.stacks import Process
 
 ON_CHILDREN = (kinds.LOADER, kinds.QUEUE, kinds.CHILD, kinds.JOIN, kinds.FUTURE, kinds.PIPE)
@@ -38,7 +38,7 @@ def peer(process: Process, others: Sequence[Process]) -> Optional[Hop]:
         if not _are_joined(process, one)
         and (_has_end(one, far_ends) or _listens(one, addresses, process, [*others, process]))
     ]  # fmt: skip
-    return Hop(ends[0], shown=False, lead="it has a connection with") if len(ends) == 1 else None
+    return Hop(ends[0], shown=False, lead=CONNECTED) if len(ends) == 1 else None
 
 
 def _awaits(parent: Process, child: Process) -> bool:

@@ -70,7 +70,8 @@ DOES: Dict[str, Tuple[str, str, bool]] = {
     ),
     kinds.FILE_LOCK: (
         "waits for a lock on a file",
-        "see who has the locked file open (`fuser`): the lock is free once all that share it have closed it",
+        "see who has the locked file open (`fuser`); the lock is free once all that share it have closed it, a soft"
+        " lock once its file is removed",
         True,
     ),
     kinds.PIPE: (
@@ -166,7 +167,7 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
     ),
     (kinds.JOIN, kinds.PROCESS): DOES[kinds.CHILD],
     (kinds.CHILD, kinds.OUTPUT): (
-        "exchanges input and output with a program that it has started (`communicate`)",
+        "is in `communicate()` with a program that it has started",
         "see what that program does, and who else has its output open",
         True,
     ),

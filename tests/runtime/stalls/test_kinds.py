@@ -72,8 +72,8 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
         ("log_handler", "lock", [100], "0", "Ship.emit",
          "thread `rollouts`, which is further in `Handler.handle` and so may hold it, waits for room in a f"),
         ("shell_pipeline", "network", [102], "0", "ask_judge",
-         "while pid 100 on `n1` exchanges input and output with a program that it has started "
-         "(`communicate`) at evaluate"),
+         "while pid 100 on `n1` is in `communicate()` with a program that it has started at "
+         "evaluate"),
         ("unix_socket", "lock", [101], "0", "take_slot", "while pid 100 on `n1` waits at a socket at"),
         ("filelock", "network", [100], "0", "fetch", "while ranks 1-2 wait for a lock on a file at download"),
         ("ray_beside_loop", "queue", [102], "", "Reward.score",
