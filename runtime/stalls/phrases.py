@@ -70,8 +70,8 @@ DOES: Dict[str, Tuple[str, str, bool]] = {
     ),
     kinds.FILE_LOCK: (
         "waits for a lock on a file",
-        "see who has the locked file open (`fuser`); the lock is free once all that share it have closed it, a"
-        " soft lock once its file is removed",
+        "see who has the locked file open (`fuser`): the lock is free once all that share it have closed it;"
+        " a soft lock once its file is removed",
         True,
     ),
     kinds.PIPE: (
