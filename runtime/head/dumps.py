@@ -214,7 +214,7 @@ def _why(found: Explanation, view: View) -> str:
         if differ
         else "both samples show the same stacks"
     )
-    moves = {True: alike, False: "some processes moved between the samples"}
+    moves = {True: alike, False: "some processes moved or used the CPU between the samples"}
     told = moves.get(found.frozen) if found.frozen is not None else ""
     inferred = "inferred" if found.inferred and "inferred" not in found.why else ""
     return "; ".join(part for part in (found.why, inferred, told or "") if part)

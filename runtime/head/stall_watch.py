@@ -224,7 +224,11 @@ def finding(
     found: Explanation, silence: float, patience: float, phase: str, looks: str, folder: Path, last: str
 ) -> Finding:
     """The stall as a finding. What the dump shows comes first; without movement the run stands still."""
-    stands = "the run stands still" if found.frozen else "no sign of work was seen, though its processes move"
+    stands = (
+        "the run stands still"
+        if found.frozen
+        else "no sign of work was seen, though its processes move or use the CPU"
+    )
     after = f"{stands}: nothing new for {_span(silence)} in phase `{phase}`"
     seen = f"seen from outside: {looks}" + (f"; its last new line is `{last}`" if last else "")
     why = "; ".join(

@@ -7,7 +7,7 @@ from typing import Optional, Sequence, Tuple
 
 from jobspec.runtime.stalls import far_ends, inner, kinds, locks, waits
 from jobspec.runtime.stalls.chains import behind
-from jobspec.runtime.stalls.cohorts import Cohort, View, does, moved, where
+from jobspec.runtime.stalls.cohorts import Cohort, View, does, elsewhere, moved, where
 from jobspec.runtime.stalls.explanation import Explanation
 from jobspec.runtime.stalls.phrases import SPECIAL, phrase
 from jobspec.runtime.stalls.stacks import Frame, Process, Thread
@@ -26,8 +26,7 @@ def blame(kind: str, members: Sequence[Process], view: Optional[View]) -> Explan
     _, fix, blocked = phrase(wait)
     moves = busy and wait.kind not in (kinds.STOPPED, kinds.BUSY)
     now = "" if wait.kind == kinds.OTHER else f", and now {does(group)}"
-    verb = "moves" if len(members) == 1 else "move"
-    doing = f"{verb} between the two samples{now}" if moves else does(group)
+    doing = f"{_moves(members, view)} between the two samples{now}" if view and moves else does(group)
     one = (
         wait.op not in ("", "pipe")
         and wait.kind in kinds.AT_ONE
@@ -68,6 +67,14 @@ def _of_all(members: Sequence[Process], view: Optional[View]) -> Tuple[Wait, str
     if more and any(others != more for _, others, _ in told):
         more = f"; of {members[0].name}: {more.strip('; ()')}"
     return wait, more, place
+
+
+def _moves(members: Sequence[Process], view: View) -> str:
+    """How they moved between the samples."""
+    ends = "s" if len(members) == 1 else ""
+    seen = {elsewhere(one, view) for one in members}
+    told = {(True,): f"move{ends}", (False,): f"use{ends} the CPU"}
+    return told.get(tuple(seen), f"move{ends} or use{ends} the CPU")
 
 
 def _unsure(process: Process, wait: Wait) -> str:

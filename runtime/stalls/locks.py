@@ -94,8 +94,8 @@ def _further_in(process: Process) -> Optional[Explanation]:
         return None
     there = inside[0]
     what = (
-        f"in {process.name} {thread.label} waits for a lock{at(wait)}; {inside[0].thread.label}, which is"
-        f" further in `{here.function}` and so may hold it, {does(Cohort(there, (process,)))}{at(there)}"
+        f"in {process.name} {thread.label} waits for a lock or a semaphore{at(wait)};"
+        f" {inside[0].thread.label}, which is further in `{here.function}` and so may hold it, {does(Cohort(there, (process,)))}{at(there)}"
     )
     why = "inferred from the stacks: both are in one function, the other behind the line at which it is taken"
     return Explanation("lock", what, why, DOES[kinds.LOCK][1], False, True, (process,), there.place)

@@ -13,6 +13,9 @@ from jobspec.runtime.stalls.libraries import is_library
 from jobspec.runtime.stalls.stacks import MAIN, Frame, Process, Thread
 
 
+_GENERATED = "<string>"
+
+
 @dataclass(frozen=True)
 class Wait:
     """What a thread does. `place` is the innermost frame of the program; `op` names a collective, a lock or
@@ -42,15 +45,14 @@ class Wait:
 
 def own_frame(thread: Thread) -> Optional[Frame]:
     """The innermost frame of the program itself; none of those of the parent that has forked it."""
-    inner = ""
+    files = {frame.file for frame in thread.frames if not is_library(frame)} - {_GENERATED}
     for frame in thread.frames:
-        proxy = frame.file == "<string>" and inner.endswith("multiprocessing/managers.py")
-        if not is_library(frame) and not proxy:
+        made = frame.file == _GENERATED and files and frame.function != "<module>"  # as of a manager's proxy
+        if not is_library(frame) and not made:
             return frame
         at = f"{frame.file}:{frame.function}"
         if wait_rules.IDLE.search(at) or wait_rules.FORKED.search(at):
             return None
-        inner = frame.file
     return None
 
 
