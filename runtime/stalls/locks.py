@@ -95,7 +95,8 @@ def _further_in(process: Process) -> Optional[Explanation]:
     there = inside[0]
     what = (
         f"in {process.name} {thread.label} waits for a lock or a semaphore{at(wait)};"
-        f" {inside[0].thread.label}, which is further in `{here.function}` and so may hold it, {does(Cohort(there, (process,)))}{at(there)}"
+        f" {inside[0].thread.label}, which is further in `{here.function}` and so may hold it,"
+        f" {does(Cohort(there, (process,)))}{at(there)}"
     )
     why = "inferred from the stacks: both are in one function, the other behind the line at which it is taken"
     return Explanation("lock", what, why, DOES[kinds.LOCK][1], False, True, (process,), there.place)

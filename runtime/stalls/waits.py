@@ -13,9 +13,6 @@ from jobspec.runtime.stalls.libraries import is_library
 from jobspec.runtime.stalls.stacks import MAIN, Frame, Process, Thread
 
 
-_GENERATED = "<string>"
-
-
 @dataclass(frozen=True)
 class Wait:
     """What a thread does. `place` is the innermost frame of the program; `op` names a collective, a lock or
@@ -45,15 +42,22 @@ class Wait:
 
 def own_frame(thread: Thread) -> Optional[Frame]:
     """The innermost frame of the program itself; none of those of the parent that has forked it."""
-    files = {frame.file for frame in thread.frames if not is_library(frame)} - {_GENERATED}
     for frame in thread.frames:
-        made = frame.file == _GENERATED and files and frame.function != "<module>"  # as of a manager's proxy
-        if not is_library(frame) and not made:
+        if not is_library(frame) and not _is_generated(frame, thread):
             return frame
         at = f"{frame.file}:{frame.function}"
         if wait_rules.IDLE.search(at) or wait_rules.FORKED.search(at):
             return None
     return None
+
+
+def _is_generated(frame: Frame, thread: Thread) -> bool:
+    """Whether a library has made the code, as of a manager's proxy or a shared value."""
+    return (
+        frame.file == "<string>"
+        and frame.function != "<module>"
+        and any(one.file != frame.file and not is_library(one) for one in thread.frames)
+    )
 
 
 def working(process: Process) -> Optional[Thread]:
