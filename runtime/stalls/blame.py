@@ -72,9 +72,10 @@ def _of_all(members: Sequence[Process], view: Optional[View]) -> Tuple[Wait, str
 def _moves(members: Sequence[Process], view: View) -> str:
     """How they moved between the samples."""
     ends = "s" if len(members) == 1 else ""
-    seen = {elsewhere(one, view) for one in members}
-    told = {(True,): f"move{ends}", (False,): f"use{ends} the CPU"}
-    return told.get(tuple(seen), f"move{ends} or use{ends} the CPU")
+    seen = [elsewhere(one, view) for one in members]
+    if all(seen):
+        return f"move{ends}"
+    return f"move{ends} or use{ends} the CPU" if any(seen) else f"use{ends} the CPU"
 
 
 def _unsure(process: Process, wait: Wait) -> str:
