@@ -19,7 +19,7 @@ SYNC = re.compile(r"\.(?:item|tolist|cpu|numpy)\(\)|\.synchronize\(\)")
 JOINS = re.compile(r"\b(?:TCPStore|FileStore)\(")  # C++ polls until all of its world are there
 STORE = re.compile(r"(?:store|prefix)\w*\.(?:wait|get|multi_get)\(")
 STANDARD = re.compile(r"\bstd(?:in|out|err)\b")  # a stream of a program that it has started
-_JOINED = re.compile(r"\b(\w+)\.join\(")
+_JOINED = re.compile(r"\b(?!thread\b|worker\b)(\w{4,})\.join\(")  # a name that tells
 _LOCK = re.compile(r"^(?:async )?with (.+?):|^(?:\w+ = )?([\w.\[\]]+)\.acquire\(")
 _AWAITED = re.compile(r"([\w.\[\]]+)\.wait(?:_for)?\(")
 _LOCKISH = re.compile(r"(?i)lock|mutex|sem|guard|cond\b")
@@ -40,7 +40,7 @@ def awaited(text: str) -> str:
 
 
 def joined(place: Optional[Frame]) -> str:
-    """The name of the thread that a line joins."""
+    """The name of the thread that a line joins, where it is one of its own."""
     found = _JOINED.search(place.text) if place else None
     return found[1].lower() if found else ""
 
