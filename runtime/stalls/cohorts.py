@@ -169,7 +169,8 @@ def does(group: Cohort) -> str:
     text = phrase(group.wait)[0].format(op=group.wait.op)
     if len({one.rank or (one.node, one.pid, one.source) for one in group.members}) == 1:
         return text
-    return f"are{text[2:]}" if text.startswith("is ") else re.sub(r"^(\w+)s\b", r"\1", text)
+    many = re.sub(r"\bits\b", "their", text.replace("it has", "they have"))
+    return f"are{many[2:]}" if many.startswith("is ") else re.sub(r"^(\w+)s\b", r"\1", many)
 
 
 def at(wait: Wait) -> str:

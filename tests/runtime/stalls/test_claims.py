@@ -180,5 +180,5 @@ def test_what_two_do_within_is_told_of_both_only_where_it_is_the_same() -> None:
 
     assert "sleep at load" in what("load /r/a.py:5", "load /r/a.py:5")
     differ = what("load /r/a.py:5", "save /r/a.py:6")
-    assert "wait for one of its threads at <module>" in differ
+    assert "wait for one of their threads at <module>" in differ
     assert "sleep at" not in differ
