@@ -7,7 +7,7 @@ from typing import Optional, Sequence, Tuple
 
 from jobspec.runtime.stalls import far_ends, inner, kinds, locks, waits
 from jobspec.runtime.stalls.chains import behind
-from jobspec.runtime.stalls.cohorts import Cohort, View, does, elsewhere, moved, where
+from jobspec.runtime.stalls.cohorts import Cohort, View, at, does, elsewhere, moved, where
 from jobspec.runtime.stalls.explanation import Explanation
 from jobspec.runtime.stalls.phrases import SPECIAL, phrase
 from jobspec.runtime.stalls.stacks import Frame, Process, Thread
@@ -57,16 +57,19 @@ def blame(kind: str, members: Sequence[Process], view: Optional[View]) -> Explan
 
 
 def _of_all(members: Sequence[Process], view: Optional[View]) -> Tuple[Wait, str, Optional[Frame]]:
-    """What the members wait for within themselves, in words, and the place: where they differ in that, what
-    they have in common."""
+    """What the members wait for within themselves, in words, and the place; each by itself where they differ
+    in that."""
     told = [inner.within(one, waits.of(one), view) for one in members]
     wait, more, place = told[0]
-    if any(other.key != wait.key for other, _, _ in told):
-        outer = waits.of(members[0])
-        return outer, "", outer.place
-    if more and any(others != more for _, others, _ in told):
-        more = f"; of {members[0].name}: {more.strip('; ()')}"
-    return wait, more, place
+    if all((other.key, others) == (wait.key, more) for other, others, _ in told):
+        return told[0]
+    differ = any(other.key != wait.key for other, _, _ in told)
+    said = []
+    for one, (own, others, _) in zip(members, told):  # noqa: B905 - Python 3.9
+        text = f"{does(Cohort(own, (one,)))}{at(own)}" if differ else others.strip("; ()")
+        said += [f"; {one.name}: {text}"] if text else []
+    outer = waits.of(members[0]) if differ else wait
+    return outer, "".join(said[: inner.MOST_THREADS]), outer.place if differ else place
 
 
 def _moves(members: Sequence[Process], view: View) -> str:
