@@ -115,7 +115,9 @@ def _missing_rank(view: View, people: Sequence[Process], groups: Sequence[Cohort
     missing = sorted(set(range(worlds.pop())) - {int(process.rank) for process in ranked})
     if not missing:
         return None
-    what = f"no process of {ranks(missing)} is found on any node, and {waiting[0].names} {does(waiting[0])}"
+    verb = "has" if len(missing) == 1 else "have"
+    seen = f"{ranks(missing)} {verb} no process that is seen on any node"
+    what = f"{seen}, and {waiting[0].names} {does(waiting[0])}"
     why = "ended or never started, unless a process has changed its RANK"
     return Explanation(
         "rank-gone", what, why, "look for the end of that rank in the logs", frame=waiting[0].wait.place

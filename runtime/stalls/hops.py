@@ -25,7 +25,7 @@ def lead(call: str, *, many: bool = False, elsewhere: bool = False) -> str:
     if call.startswith("wait"):
         return "its children are" if many else "that is"
     if call.startswith(("flock", "fcntl")):
-        return "the locked file is open in" if many else "it is held by"
+        return "the locked file is open in" if many else "the lock is held by"
     if "nanosleep" in call:
         return "a file that it has open is locked by"
     if call.startswith("epoll"):

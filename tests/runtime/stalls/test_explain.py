@@ -73,7 +73,7 @@ def test_a_rank_without_a_process_only_where_all_nodes_answered() -> None:
     assert explain.explain(View(alive)).kind == "collective-all"
     found = explain.explain(View(alive, complete=True))
     assert found.kind == "rank-gone"
-    assert found.what.startswith("no process of rank 1 is found on any node")
+    assert found.what.startswith("rank 1 has no process that is seen on any node")
 
 
 def test_the_worker_that_a_ray_get_waits_for() -> None:
