@@ -44,7 +44,7 @@ def recorded(name: str) -> list[Process]:
          "thread `saver_0` waits for a lock or a semaphore at upload_shard"),
         ("async_tests_fill_stdout", "subprocess", [100],
          "it has started pid 102 (`seq 1000000`, write on pipe), where the other end is pid 100 itself"),
-        ("eval_script_waits_for_lock", "subprocess", [100], "where the lock is held by rank 2, pid 102 (`pyth"),
+        ("eval_script_waits_for_lock", "subprocess", [100], "where the lock is held by rank 2, pid 102"),
     ],
 )  # fmt: skip
 def test_a_recorded_stall(name: str, kind: str, pids: list[int], says: str) -> None:
