@@ -98,15 +98,14 @@ def _in_loop(process: Process, wait: Wait) -> Tuple[Wait, str, Optional[Frame]]:
     """The same of an event loop."""
     piped = only_programs(process)
     waiting = [
-        replace(one, kind=kinds.PIPE, op="") if piped and one.kind == kinds.NETWORK else one
+        replace(one, kind=kinds.PIPE) if piped and one.op == kinds.STREAM else one
         for one in waits.coroutines(process)
     ]
     if found := _holding(process, waiting):
         holder, wanted = found
         name = texts.wanted_lock(wanted.text)
-        more = f"; by its lines it holds `{name}`, for which other coroutines wait at {wanted}"
-        to_pipe = piped and holder.kind == kinds.NETWORK
-        holder = replace(holder, kind=kinds.PIPE, op="") if to_pipe else holder
+        more = f"; by its lines it holds `{name}`, and other coroutines wait for one of that name at {wanted}"
+        holder = replace(holder, kind=kinds.PIPE) if piped and holder.op == kinds.STREAM else holder
         return replace(holder, sure=False), more, holder.place
     if all(one.kind == kinds.LOOP for one in waiting):  # maybe for a thread of an executor
         pool = [one for one in _other_threads(process, wait) if one.thread and waits.is_pooled(one.thread)]

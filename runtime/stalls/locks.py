@@ -47,7 +47,7 @@ def lock(process: Process) -> Optional[Explanation]:
             fix = _IN_CALLBACK if on_top else fix
         elif id(owner) in wanted and other and holds(thread, wanted[id(owner)], other):
             wants = f"`{wanted[id(owner)]}` at {other}{_called(owner, other)}"
-            what = f"{base}; {one_of_it}, and waits for {wants}, of which name the first one holds one"
+            what = f"{base}; {one_of_it}, and waits for {wants}: {thread.label} holds one of that name"
         else:
             loop = owner.is_task and waits.runs_loop(thread)
             stuck = "; it cannot go on, since that thread runs the event loop" * loop

@@ -103,6 +103,11 @@ DOES: Dict[str, Tuple[str, str, bool]] = {
     ),
     kinds.OTHER: ("stands", "look at its stack", True),
 }
+_STREAM = (
+    "waits at a stream of asyncio (a connection, or the pipe of a program)",
+    "look at the other end; give the request a time limit",
+    True,
+)
 # (kind, op) of waits that have words of their own
 SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
     (kinds.QUEUE, kinds.DRAIN): (
@@ -171,11 +176,8 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
         "see what that program does, and who else has its output open",
         True,
     ),
-    (kinds.NETWORK, kinds.STREAM): (
-        "waits at a stream of asyncio (a connection, or the pipe of a program)",
-        "look at the other end; give the request a time limit",
-        True,
-    ),
+    (kinds.NETWORK, kinds.STREAM): _STREAM,
+    (kinds.PIPE, kinds.STREAM): _STREAM,
     (kinds.NETWORK, kinds.SOCKET): (
         "waits at a socket",
         "look at the other end; give the request a time limit",

@@ -105,6 +105,7 @@ FRAME_OPS: Tuple[Tuple[str, Pattern[str], str], ...] = (
     (kinds.FILE_LOCK, re.compile(r"file_baton\.py:"), kinds.BATON),
     (kinds.PIPE, re.compile(""), kinds.DEBUGGER),
     (kinds.NETWORK, POOLS, kinds.POOLED),
+    (kinds.NETWORK, re.compile(r"(?:^|/)zmq/"), kinds.SOCKET),  # often of Unix
 )
 # Frames of asyncio in which a coroutine waits for others.
 GATHERS = re.compile(r"asyncio/(?:tasks\.py:(?:_wait|wait_for)|taskgroups\.py:\w+)$")

@@ -61,7 +61,7 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
          "waits in its event loop for a lock or a semaphore at handle (/r/asgi_lock.py:19): "
          "`await lock.acquire()`, while pid 100 on `n1` waits for the network at post_reward"),
         ("lock_over_request", "network", [100], "0", "fetch_weights",
-         "for which other coroutines wait at rollout (/r/async_lock_across_request.py:30)"),
+         "other coroutines wait for one of that name at rollout (/r/async_lock_across_request.py:30)"),
         ("loop_in_thread", "future", [100], "0", "update_weights",
          "coroutine `Task-1` waits in its event loop for an event, a condition or a barrier at "
          "update_weights"),
