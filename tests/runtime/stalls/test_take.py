@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -264,3 +265,17 @@ def test_a_launcher_is_no_rank_and_its_ranks_are(start: Start, monkeypatch: pyte
     }
     alone = stacks.read(take.take([process.pid], "n1", PY_SPY).text)
     assert [bool(one.facts.get("service")) for one in alone] == [False]
+
+
+def test_a_program_that_a_rank_has_left_behind_is_no_rank() -> None:
+    """Its parent is whoever takes orphans; ranks in a step of their own have none that is known."""
+    train, server = {"command": "python train.py", "world": "3"}, {"command": "python -c serve", "world": "3"}
+    known: dict[int, dict[str, Any]] = {
+        10: {**train, "rank": "0", "parent": os.getpid()},
+        11: {**server, "rank": "2", "parent": 1},
+    }
+    take._own_ranks(known)
+    assert (known[10]["rank"], known[11]) == ("0", {**server, "of_rank": "2", "parent": 1})
+    known = {pid: {**train, "command": f"python {pid}.py", "rank": str(pid), "parent": 1} for pid in (0, 1)}
+    take._own_ranks(known)
+    assert [known[pid]["rank"] for pid in known] == ["0", "1"]
