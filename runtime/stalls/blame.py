@@ -47,7 +47,8 @@ def blame(kind: str, members: Sequence[Process], view: Optional[View]) -> Explan
     at_fault = place if wait.op == kinds.HANDSHAKE else theirs.frame  # anybody may have connected
     ends = [behind(member, view) for member in members[1:]]
     same = all(end is not None and end.to is deeper.to for end in ends)
-    link = f"behind {'it' if same else members[0].name}{'' if deeper.shown else ', it seems,'}"
+    whom = "it" if same else f"{members[0].name},"
+    link = f"behind {whom}" if deeper.shown else f"behind {whom.rstrip(',')}, it seems,"
     why = why if deeper.shown else why or "inferred: that it waits for that process is not shown"
     whys = "; ".join(part for part in dict.fromkeys((why, theirs.why)) if part)
     return replace(
