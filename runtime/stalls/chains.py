@@ -7,7 +7,7 @@ from typing import Any, List, Optional, Sequence, Set, Tuple
 
 from jobspec.runtime.stalls import calls, kinds, texts, waits
 from jobspec.runtime.stalls.cohorts import View, is_service
-from jobspec.runtime.stalls.hops import OF_MANY, Hop, call_of, lead
+from jobspec.runtime.stalls.hops import AT_PTY, OF_MANY, Hop, call_of, lead
 from jobspec.runtime.stalls.kinds import ON_RANKS
 from jobspec.runtime.stalls.libraries import is_library
 from jobspec.runtime.stalls.peers import ON_CHILDREN, peer
@@ -56,8 +56,8 @@ def other_end(process: Process, view: View) -> Optional[Hop]:
 def is_exact(process: Process) -> bool:
     """Whether the kernel names the one process that can end the wait: of several pipes of which one is
     enough, it does not tell which."""
-    rows = held_by(process)
-    return rows is not None and len(rows) == 1 and not call_of(process).startswith(OF_MANY)
+    rows, call = held_by(process), call_of(process)
+    return rows is not None and len(rows) == 1 and not call.startswith(OF_MANY) and AT_PTY not in call
 
 
 def at_network(process: Process) -> bool:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from jobspec.runtime.stalls import waits
 from jobspec.runtime.stalls.stacks import Process
 
+AT_PTY = "/dev/ptmx"  # at its other end may be any child
 CONNECTED = "it has a connection with"
 OF_MANY = ("poll", "ppoll", "select", "pselect", "epoll")
 
@@ -28,7 +29,7 @@ def lead(call: str, *, many: bool = False, elsewhere: bool = False) -> str:
         return "the locked file is open in" if many else "the lock is held by"
     if "nanosleep" in call:
         return "a file that it has open is locked by"
-    if call.startswith("epoll"):
+    if call.startswith("epoll") or AT_PTY in call:
         return "it has started"
     if call.startswith(OF_MANY):
         return "pipes that it reads are open in" if many else "a pipe that it reads is open in"

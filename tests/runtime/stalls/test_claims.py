@@ -185,3 +185,10 @@ def test_what_two_do_within_is_told_of_both_only_where_it_is_the_same() -> None:
         "; pid 1 on `n1`: sleeps at load (/r/a.py:5): `time.sleep(900)`; pid 2 on `n1`: sleeps at sav"
         in differ
     )
+
+
+def test_at_a_pseudo_terminal_may_be_any_child() -> None:
+    call, rows = {"7": "read on /dev/ptmx"}, {"7": [[8, "bash", "wait4"], [9, "python worker.py", "futex"]]}
+    what = explained(process(7, "read /r/a.py:9 os.read(fd, 1)", calls=call, behind=rows)).what
+    assert "; it has started pid 8 (`bash`, wait4) and pid 9" in what
+    assert "the other end" not in what
