@@ -210,6 +210,9 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
     # Files of others may end before their run did.
     ran = "were read" if evidence.foreign and gaps else "ran"
     done = f"{due - sum(gap.stop - gap.start for gap in gaps)} of {due} {kind} {ran}"
+    counted = evidence.foreign and _only_counted(evidence, rows)
+    if counted:
+        done = f"{len(rows)} records of train steps were read, which name no step"
     if evidence.foreign and gaps and gaps[0].start == first:
         reason = f"the files show the train steps from {gaps[0].stop} on: those before are not proved"
         return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
@@ -223,22 +226,29 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
     bad = first_not_finite(evidence.metrics, finite)
     if bad is not None:
         values = evidence.metrics.values(bad.metric)
-        lost = sum(not math.isfinite(value) for value in values)
+        many = sum(not math.isfinite(value) for value in values)
         reason = f"{done}, but `{bad.metric}` of step {bad.step} is {bad.value}, not a finite number"
-        reason += f", as are {lost} of its {len(values)} values" if lost > 1 else ""
+        reason += f"; {many} of its {len(values)} values are none" if many > 1 else ""
         return Deliverable(TRAINING, Status.FAIL, (row_item(bad),), reason)
     idle = next(untrained(evidence.metrics, evidence.plan.expect.metric_keys), None)
     if idle is not None:
         return Deliverable(
             TRAINING, Status.FAIL, (row_item(idle.row),), f"{done}, but {idle.what}: {idle.why}"
         )
-    done += f", logged every {every} steps" if every > 1 and len(logged) > 1 else ""
+    done += f", logged every {every} steps" if every > 1 and len(logged) > 1 and not counted else ""
     if not announced and failure_shown(evidence):
         unknown = "and jobspec finds no number of planned steps: give `--steps`"
         reason = f"{done}, then the log shows a failure, {unknown}"
         return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
-    done += "" if announced else " up to the last logged one, and jobspec finds no number of planned steps"
+    last = "" if counted else " up to the last logged one"
+    done += "" if announced else f"{last}, and jobspec finds no number of planned steps"
     return Deliverable(TRAINING, Status.PASS, ends, f"{done}; {all_finite(evidence.metrics)}")
+
+
+def _only_counted(evidence: Evidence, rows: Sequence[Row]) -> bool:
+    """Whether these rows' steps are their places in a log, and nothing says how many steps there are."""
+    known = evidence.plan.expect.options.get("steps") or evidence.metrics.planned
+    return not known and {row.source for row in rows} <= set(evidence.metrics.inferred)
 
 
 def _miscounted(evidence: Evidence, rows: Sequence[Row]) -> bool:
