@@ -223,18 +223,10 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
         kept_in_part = evidence.foreign and not failure_shown(evidence)
         lost = unseen(kept_in_part, f"{done}; step {gaps[0].start} is the first missing one", ends)
         return Deliverable(TRAINING, lost.status, lost.items, lost.reason)
-    bad = first_not_finite(evidence.metrics, finite)
-    if bad is not None:
-        values = evidence.metrics.values(bad.metric)
-        many = sum(not math.isfinite(value) for value in values)
-        reason = f"{done}, but `{bad.metric}` of step {bad.step} is {bad.value}, not a finite number"
-        reason += f"; {many} of its {len(values)} values are none" if many > 1 else ""
-        return Deliverable(TRAINING, Status.FAIL, (row_item(bad),), reason)
-    idle = next(untrained(evidence.metrics, evidence.plan.expect.metric_keys), None)
-    if idle is not None:
-        return Deliverable(
-            TRAINING, Status.FAIL, (row_item(idle.row),), f"{done}, but {idle.what}: {idle.why}"
-        )
+    spoilt = _spoilt(evidence, finite)
+    if spoilt is not None:
+        row, what = spoilt
+        return Deliverable(TRAINING, Status.FAIL, (row_item(row),), f"{done}, but {what}")
     done += f", logged every {every} steps" if every > 1 and len(logged) > 1 and not counted else ""
     if not announced and failure_shown(evidence):
         unknown = "and jobspec finds no number of planned steps: give `--steps`"
@@ -243,6 +235,18 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
     last = "" if counted else " up to the last logged one"
     done += "" if announced else f"{last}, and jobspec finds no number of planned steps"
     return Deliverable(TRAINING, Status.PASS, ends, f"{done}; {all_finite(evidence.metrics)}")
+
+
+def _spoilt(evidence: Evidence, finite: Iterable[str]) -> tuple[Row, str] | None:
+    """What shows that steps were lost though they ran: no number, or nothing that was trained."""
+    bad = first_not_finite(evidence.metrics, finite)
+    if bad is not None:
+        values = evidence.metrics.values(bad.metric)
+        many = sum(not math.isfinite(value) for value in values)
+        what = f"`{bad.metric}` of step {bad.step} is {bad.value}, not a finite number"
+        return bad, what + (f"; {many} of its {len(values)} values are none" if many > 1 else "")
+    idle = next(untrained(evidence.metrics, evidence.plan.expect.metric_keys), None)
+    return None if idle is None else (idle.row, f"{idle.what}: {idle.why}")
 
 
 def _only_counted(evidence: Evidence, rows: Sequence[Row]) -> bool:
