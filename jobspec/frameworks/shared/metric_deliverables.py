@@ -200,6 +200,8 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
     logged = sorted({row.step or 0 for row in rows})
     first = min(first, max(0, logged[0]))
     every = _distance(logged, _stated_distance(evidence, rows)) if evidence.foreign else 1
+    if evidence.foreign and {0, 1} <= set(logged) and logged[-1] < planned:
+        planned -= 1  # it counts from 0
     gaps = _gaps(logged, first, planned, every)
     if evidence.foreign and not gaps and logged[-1] < planned and _broke_off(evidence):
         gaps = [range(logged[-1] + 1, planned + 1)]
@@ -244,7 +246,7 @@ def _spoilt(evidence: Evidence, finite: Iterable[str]) -> tuple[Row, str] | None
         values = evidence.metrics.values(bad.metric)
         many = sum(not math.isfinite(value) for value in values)
         what = f"`{bad.metric}` of step {bad.step} is {bad.value}, not a finite number"
-        return bad, what + (f"; {many} of its {len(values)} values are none" if many > 1 else "")
+        return bad, what + (f", like {many - 1} more of its {len(values)} values" if many > 1 else "")
     idle = next(untrained(evidence.metrics, evidence.plan.expect.metric_keys), None)
     return None if idle is None else (idle.row, f"{idle.what}: {idle.why}")
 
