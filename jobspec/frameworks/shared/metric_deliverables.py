@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 TRAINER_END = "train_runtime"  # the Hugging Face Trainer logs it when it has done what it was to do
 TRAINING, CHECKPOINT, RESUME, LEARNING = "Training", "Checkpoint", "Resume", "Learning"
-# A 0 that a trainer may log for want of a value, as without a KL coefficient: a metric that moves speaks
-# against it.
-DOUBTFUL = frozenset({"frozen-policy", "zero-gradient"})
 MAX_TOLD = 3  # patterns that a reason names beside the first; the findings name all
 
 
@@ -73,11 +70,7 @@ def learning_deliverable(evidence: Evidence) -> Deliverable:
         turn, told = _turn(rows, _direction(expected))
         ends = tuple(dict.fromkeys((row_item(turn), *ends)))
         reasons += told
-    fatal = [
-        one
-        for one in problems
-        if one.fatal and not (evidence.foreign and signal.moved and one.kind in DOUBTFUL)
-    ]
+    fatal = [trouble for trouble in problems if trouble.fatal]
     if fatal:
         others = [trouble.what for trouble in problems if trouble not in fatal[:1]][:MAX_TOLD]
         reasons = [f"{fatal[0].what}: {fatal[0].why}", *others]
