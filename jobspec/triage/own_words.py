@@ -31,7 +31,7 @@ FIELDS = re.compile(r"\b\d+ validation errors? for \S+$")
 _STATE_DICT = re.compile(r"Error\(s\) in loading state_dict for \S+:$")  # the keys stand below
 _NCCL, _LAST = re.compile(r"\bNCCL error in: \S+:\d+, "), "Last error:"  # what NCCL knows stands below
 _KEYS = re.compile(
-    r"\s*(?:(?:Missing|Unexpected) key\(s\) in state_dict|size mismatch for|While copying the parameter named) ?"
+    r"\s*(?:(?:Missing|Unexpected) key\(s\) in state_dict|size mismatch for|While copying the parameter) ?"
 )
 # Frames that show a model at work, so one that is built, whatever lines stand above.
 _AT_WORK = re.compile(

@@ -34,7 +34,7 @@ from jobspec.triage.nodes import MOST_LINES, speaker
 from jobspec.triage.own_advice import LINES_BELOW, whole
 from jobspec.triage.ranking import Course, first_cause, rank
 from jobspec.triage.shell_trace import outlived_by
-from jobspec.triage.shown_above import HEAD_LINES, LINES_ABOVE, Row, facts_above, rows_of_tools
+from jobspec.triage.shown_above import CONCERNED, HEAD_LINES, LINES_ABOVE, Row, facts_above, rows_of_tools
 from jobspec.triage.signatures import NOTE, Signature, masked
 from jobspec.triage.sources import LogSource, end_by_date, latest_end, unpacked
 from jobspec.triage.times import LineTimes
@@ -346,7 +346,8 @@ class _Log:
     def _facts(self, kind: str, words: str, above: Traceback, view: View, offset: int) -> tuple[str, ...]:
         """Where an exception without a message was raised, and what tools say above that concerns it."""
         frame = f"the frame {above.place} is line {self._number(view, above.offset)} of the log"
-        rows = facts_above(kind, words, above.frames, self._rows(view, offset), self.name)
+        shown = self._rows(view, offset) if kind in CONCERNED else []
+        rows = facts_above(kind, words, above.frames, shown, self.name)
         return tuple(
             masked(fact) for fact in (*([frame] if own_words.is_silent(words, above) else ()), *rows)
         )

@@ -21,6 +21,7 @@ SOFTWARE = frozenset(
 )
 GPUS = frozenset({"gpu", "driver", "image", "ray-resources", "container", "node", "config"})
 DISKS = frozenset({"disk", "storage", "shared-storage"})
+CONCERNED = SOFTWARE | GPUS | DISKS  # kinds of failures
 _DF = re.compile(r"^(?!/dev/loop)\S+ +[\d.]+[KMGTPE]?i?B? +[\d.]+\S* +[\d.]+\S* +(\d+)% +(/\S*)$")
 _QUOTA = re.compile(r"^\s*/\S*\s+[\d.]+[KMGTPEkmgt]?B?\*\s")
 _SMI = re.compile(r"\bDriver Version: [\d.]+ +CUDA Version: [\d.]+")
