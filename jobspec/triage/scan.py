@@ -23,10 +23,11 @@ from jobspec.log_text import clean
 from jobspec.triage import landmarks, own_words
 from jobspec.triage.attempts import Attempt, Attempts
 from jobspec.triage.blocks import LINES_AFTER, LINES_BEFORE, Block, View, blocks
-from jobspec.triage.conclusion import Part, conclude
+from jobspec.triage.conclusion import conclude
 from jobspec.triage.good_end import later_step
 from jobspec.triage.gunzip import Budget, left_out
 from jobspec.triage.hint_index import HintIndex, whole_index
+from jobspec.triage.jobs import Part
 from jobspec.triage.landmarks import Kind, Landmark, present
 from jobspec.triage.line_match import MAX_LINE_CHARS, Hit, answered_later, is_expected_end, match_line
 from jobspec.triage.match import Match
