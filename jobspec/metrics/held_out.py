@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from operator import gt
 
 from jobspec.metrics import names
 from jobspec.metrics.course import MIN_ROWS, SURE, since_row, usual_step
-from jobspec.metrics.learning_signal import trend_p_value
+from jobspec.metrics.learning_signal import Direction, assess, trend_p_value
 from jobspec.metrics.table import Table
 from jobspec.metrics.trouble import Rows, Trouble, series_named
 
 MIN_HELD_OUT = 5
 HELD_OUT_FALL = 0.8  # of its start
+EVALUATION = re.compile(r"^(?:eval(?:uation)?|val(?:idation)?|test)[_/](?=\w)")  # before a metric's own name
 
 
 def held_out(scores: Sequence[Rows]) -> Iterator[Trouble]:
@@ -56,3 +58,13 @@ def held_out_rise(table: Table, but: str = "") -> str:
         if higher and trend_p_value(values) < 0.05:
             return f"`{rows[0].metric}` rose with it, {values[0]:.3g} -> {values[-1]:.3g}"
     return ""
+
+
+def trained_rise(table: Table, metric: str, direction: Direction) -> str:
+    """That the metric of the same name moved on the data that is trained on, for a held-out `metric`."""
+    name = EVALUATION.sub("", metric)
+    points = [(row.step, row.value) for row in table.series(name) if row.step is not None]
+    if name == metric or not points:
+        return ""
+    signal = assess(points, direction)
+    return f"`{name}`, of the training, {signal.reason}: {signal.figures()}" if signal.moved else ""

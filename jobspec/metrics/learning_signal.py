@@ -41,6 +41,7 @@ MIN_EVIDENCE, RULED_OUT = 5.0, 11.0
 WINDOW_SHARE = 5  # first and last window are a fifth of the points each
 MIN_WINDOW = 3
 SIGNIFICANT = 1.645  # standard errors: one-sided 5 %
+FEW_POINTS, MAY_BE = 20, 0.2  # of a rise that came early and stays the ranks of few points show little
 MAX_POINTS = 120  # longer series are averaged in blocks: the tests look at all pairs of points
 MAX_ANSWERS = 8192
 TOO_LARGE = 1e100  # a float does not hold the sums of squares of much larger values
@@ -178,6 +179,11 @@ def _decide(signal: Signal, min_change: float) -> Signal:
         reason = f"shows no {noun}: the change is within its noise"
     elif signal.p_value >= ALPHA:
         reason = f"shows no trend beyond chance: p = {signal.p_value:.2g}, {ALPHA:g} or less is needed"
+        unclear = signal.count < FEW_POINTS and signal.effect >= MIN_EFFECT and signal.p_value < MAY_BE
+        if unclear:
+            rise = f"{verb} by {signal.effect:.1f} standard errors"
+            few = f"{signal.count} values are few to tell a trend from chance"
+            reason = f"{rise}, and {few}: p = {signal.p_value:.2g}"
     elif signal.effect < MIN_EFFECT:
         reason = f"{verb} by {signal.effect:.1f} standard errors, {MIN_EFFECT:g} are needed"
     elif change < min_change:

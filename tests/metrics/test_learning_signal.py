@@ -221,6 +221,14 @@ def test_rise_that_noise_with_a_memory_explains_is_unclear() -> None:
     assert unclear and all("memory" in one.reason and one.evidence < MIN_EVIDENCE for one in unclear)
 
 
+def test_early_rise_of_few_values_is_unclear() -> None:
+    early = [0.62, 0.674, 0.695, 0.747, 0.705, 0.733, 0.729, 0.718, 0.738, 0.706]
+    signal = assess(list(enumerate(early)))
+    assert signal.unclear and not signal.moved and signal.reason.startswith("rose by ")
+    flat = assess(list(enumerate([0.7, 0.71, 0.69, 0.72, 0.7, 0.71, 0.72, 0.7, 0.71, 0.72])))
+    assert not flat.unclear
+
+
 @pytest.mark.parametrize(("answers", "step"), [(128, 128), (1024, 512), (48, 48)])
 def test_number_of_answers_shows_in_their_shares(answers: int, step: int) -> None:
     assert answers_per_value([i / step % 1 for i in range(1, 40, 3)]) in (answers, step)

@@ -14,6 +14,7 @@ from jobspec.evidence.read import read_evidence
 from jobspec.frameworks.shared.metric_deliverables import learning_deliverable
 from jobspec.judging.judge import judge
 from jobspec.metrics import Row, Table
+from jobspec.metrics.held_out import trained_rise
 from jobspec.metrics.training_health import troubles
 from jobspec.verdict import Deliverable, Status
 from tests.kits.script_module import load_script
@@ -224,6 +225,12 @@ def test_rise_of_a_held_out_score_decides_what_the_reward_leaves_unclear(tmp_pat
     assert learning_of(run, walk, eval_reward=flat).status is Status.BLOCKED
     lower = [0.6, *rising[:18], 0.55]  # it rises between two ends of which the second is lower
     assert "rose with it" not in learning_of(run, walk, eval_reward=lower).reason
+
+
+def test_metric_of_the_training_is_read_beside_its_evaluation() -> None:
+    found = table(accuracy=lambda step: 0.5 + step / 100 + step % 3 / 200, eval_accuracy=lambda step: 0.6)
+    assert trained_rise(found, "eval_accuracy", "up").startswith("`accuracy`, of the training, rose beyond")
+    assert not trained_rise(found, "eval_accuracy", "down") and not trained_rise(found, "accuracy", "up")
 
 
 def test_collapse_is_named_with_its_step(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from jobspec.evidence.lost_answers import most
 from jobspec.frameworks.shared.answer import unseen
 from jobspec.metrics import names
 from jobspec.metrics.finite import all_finite, first_not_finite
-from jobspec.metrics.held_out import held_out_rise
+from jobspec.metrics.held_out import held_out_rise, trained_rise
 from jobspec.metrics.learning_signal import MIN_POINTS, Direction, Signal, assess
 from jobspec.metrics.several_runs import MAX_SOURCES, comparable, differ, numberings
 from jobspec.metrics.trackers import LOGS_EVERY
@@ -75,14 +75,15 @@ def learning_deliverable(evidence: Evidence) -> Deliverable:
         others = [trouble.what for trouble in problems if trouble not in fatal[:1]][:MAX_TOLD]
         reasons = [f"{fatal[0].what}: {fatal[0].why}", *others]
         return Deliverable(LEARNING, Status.FAIL, (row_item(fatal[0].row), *ends), "; ".join(reasons))
-    held_out = held_out_rise(evidence.metrics, but=expected.metric)
-    shown_elsewhere = signal.unclear and len(rows) >= MIN_POINTS and held_out
+    beside = trained_rise(evidence.metrics, expected.metric, _direction(expected)) if signal.unclear else ""
+    beside = beside or held_out_rise(evidence.metrics, but=expected.metric)
+    shown_elsewhere = signal.unclear and len(rows) >= MIN_POINTS and beside
     if gone := most(evidence.lost):
         reasons.insert(0, f"{gone}: the reward is not that of the run")
         item = EvidenceItem(gone.file, gone.line, gone.text)
         return Deliverable(LEARNING, Status.BLOCKED, (item, *ends), "; ".join(reasons))
     if signal.moved or shown_elsewhere:
-        reasons += filter(None, (held_out, signal.limitation()))
+        reasons += filter(None, (beside, signal.limitation()))
         reasons += [one.what for one in problems if names.REWARD_PART.search(one.row.metric)][:MAX_TOLD]
         return Deliverable(LEARNING, Status.PASS, ends, "; ".join(reasons))
     reasons += [trouble.what for trouble in problems][:MAX_TOLD]
