@@ -22,7 +22,7 @@ _LATER = re.compile(
 )
 EFFECTS = "effect."  # how their names begin
 LASTING = (EFFECTS, CRASHED)
-AGAIN = "; where the training's result was saved, this later step alone has to be repeated"
+AGAIN = "; where the result of that training was saved, the training need not be repeated"
 
 
 def later_step(above: Traceback, since: Sequence[bytes]) -> str:
