@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import replace
+from pathlib import PurePath
 
 from jobspec.log_text import strip_ansi
 from jobspec.triage.match import Match
@@ -57,12 +58,19 @@ def with_nodes(matches: Sequence[Match], speakers: Sequence[Mapping[str, Set[str
             said.setdefault(signature, set()).update(names)
     files: dict[str, set[str]] = {}
     for match in matches:
-        said.setdefault(match.signature, set()).update({short(match.node)} - {""})
+        node = match.node or _in_name(match.file, said.get(STEP_ENDED, ()))
+        said.setdefault(match.signature, set()).update({short(node)} - {""})
         files.setdefault(match.signature, set()).add(match.file)
     every = set[str]().union(*said.values()) - {UNTOLD}
     if len({_ADDRESS.fullmatch(name) is None for name in every}) > 1:
         every = set()  # as many addresses as names: how many nodes these are is not known
     return [_with_nodes(match, said, files[match.signature], every) for match in matches]
+
+
+def _in_name(file: str, nodes: Collection[str]) -> str:
+    """Which of the nodes a log's own name has; empty where that is none, or more than one."""
+    told = {name for name in nodes if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", PurePath(file).name)}
+    return told.pop() if len(told) == 1 else ""
 
 
 def _with_nodes(match: Match, said: Mapping[str, Set[str]], files: Set[str], every: Set[str]) -> Match:
