@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import replace
+from pathlib import PurePath
 
 from jobspec.log_text import strip_ansi
 from jobspec.triage.match import Match
@@ -26,6 +27,9 @@ SUSPECT = (
 )
 MOST_LINES, MOST_NAMES = 200, 8
 _ADDRESS = re.compile(r"[\d.]+|.*:.*")
+NO_NODE = "the line names no node (a number `N:` before it is srun's, of the task)"
+_LABEL = re.compile(r"(\d+): ")
+_TASK_ENDED = re.compile(r"^srun: error: ([\w.-]+): task (\d+): ")
 UNTOLD = "?"  # processes whose lines Ray does not repeat
 _SPEAKER = re.compile(
     r"\bip=(?P<ip>[\d.]+)\)|^(?:\[?\d{4}-\d\d-\d\d[ T][\d:.,]+\]? )?(?P<nccl>[a-z][\w.-]*):\d+:\d+ \[\d+\] |"
@@ -57,15 +61,29 @@ def with_nodes(matches: Sequence[Match], speakers: Sequence[Mapping[str, Set[str
             said.setdefault(signature, set()).update(names)
     files: dict[str, set[str]] = {}
     for match in matches:
-        said.setdefault(match.signature, set()).update({short(match.node)} - {""})
+        node = match.node or _in_name(match.file, said.get(STEP_ENDED, ()))
+        said.setdefault(match.signature, set()).update({short(node)} - {""})
         files.setdefault(match.signature, set()).add(match.file)
     every = set[str]().union(*said.values()) - {UNTOLD}
     if len({_ADDRESS.fullmatch(name) is None for name in every}) > 1:
         every = set()  # as many addresses as names: how many nodes these are is not known
-    return [_with_nodes(match, said, files[match.signature], every) for match in matches]
+    tasks = {ended[2]: ended[1] for match in matches if (ended := _TASK_ENDED.search(match.text))}
+    return [_with_nodes(match, said, files[match.signature], every, tasks) for match in matches]
 
 
-def _with_nodes(match: Match, said: Mapping[str, Set[str]], files: Set[str], every: Set[str]) -> Match:
+def _in_name(file: str, nodes: Collection[str]) -> str:
+    """Which of the nodes a log's own name has; empty where that is none, or more than one."""
+    told = {name for name in nodes if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", PurePath(file).name)}
+    return told.pop() if len(told) == 1 else ""
+
+
+def _with_nodes(
+    match: Match,
+    said: Mapping[str, Set[str]],
+    files: Set[str],
+    every: Set[str],
+    tasks: Mapping[str, str],
+) -> Match:
     crashed = match.signature == CRASHED and match.verdict == BLOCKED and not FIRST_TASK.search(match.text)
     if (match.kind not in KINDS | PLACES and not crashed) or UNTOLD in said[match.signature]:
         return match
@@ -84,11 +102,18 @@ def _with_nodes(match: Match, said: Mapping[str, Set[str]], files: Set[str], eve
         fact = _alone(names, every)
         match = replace(match, node=match.node or min(names))
     elif not names and len(ended) > 1:
-        label = "a number `N:` before it is srun's, of the task"
-        fact = f"tasks failed on {_names(ended)}; the line names no node ({label})"
+        task = _task(match)
+        where = f"the line is of task {task}, which srun puts on {tasks[task]}" if task in tasks else NO_NODE
+        fact = f"tasks failed on {_names(ended)}; {where}"
     else:
         return match
     return replace(match, facts=(*match.facts, fact))
+
+
+def _task(match: Match) -> str:
+    """The number that `srun --label` wrote before the line; empty without one."""
+    lines = (line for line in match.context if match.text and match.text in line)
+    return next((found[1] for line in lines if (found := _LABEL.match(line))), "")
 
 
 def _suspect(match: Match, names: Set[str], every: Set[str]) -> Match:

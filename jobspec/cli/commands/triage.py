@@ -140,7 +140,8 @@ def as_json(match: Match) -> dict[str, Any]:
 def _text(match: Match) -> str:
     head = f"{match.verdict} [{match.signature}] {match.kind}  {match.file}:{match.line}"
     facts = "; ".join(match.facts)
-    rows = (("what", match.title), ("why", match.why), ("fact", facts), ("fix", match.fix))
+    why = match.why.removeprefix(f"{match.title}; ")
+    rows = (("what", match.title), ("why", why), ("fact", facts), ("fix", match.fix))
     explanation = [f"  {name + ':':<5} {text}" for name, text in rows if text]
     return "\n".join(one_line(line) for line in (head, *_context(match), *explanation))
 
