@@ -26,6 +26,7 @@ SUSPECT = (
 )
 MOST_LINES, MOST_NAMES = 200, 8
 _ADDRESS = re.compile(r"[\d.]+|.*:.*")
+_LABEL = re.compile(r"\s*\d+: ")  # of `srun --label`
 UNTOLD = "?"  # processes whose lines Ray does not repeat
 _SPEAKER = re.compile(
     r"\bip=(?P<ip>[\d.]+)\)|^(?:\[?\d{4}-\d\d-\d\d[ T][\d:.,]+\]? )?(?P<nccl>[a-z][\w.-]*):\d+:\d+ \[\d+\] |"
@@ -84,8 +85,9 @@ def _with_nodes(match: Match, said: Mapping[str, Set[str]], files: Set[str], eve
         fact = _alone(names, every)
         match = replace(match, node=match.node or min(names))
     elif not names and len(ended) > 1:
-        label = "a number `N:` before it is srun's, of the task"
-        fact = f"tasks failed on {_names(ended)}; the line names no node ({label})"
+        labelled = any(_LABEL.match(line) for line in match.context)
+        label = " (a number `N:` before it is srun's, of the task)" if labelled else ""
+        fact = f"tasks failed on {_names(ended)}; the line names no node{label}"
     else:
         return match
     return replace(match, facts=(*match.facts, fact))
