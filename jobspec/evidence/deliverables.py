@@ -13,6 +13,7 @@ from dataclasses import replace
 from jobspec.evidence.evidence import GOOD, Attempt, CommandResult, Event, Evidence, RanCode
 from jobspec.evidence.import_lines import is_local, place_of
 from jobspec.finding import JobspecError
+from jobspec.metrics.finite import passing
 from jobspec.metrics.names import ending_in
 from jobspec.metrics.requirements import Outcome, evaluate, parse_requirement
 from jobspec.plan import ImportProof, Plan, RepoPlan
@@ -277,7 +278,8 @@ def _bad_outcome(attempt: Attempt, phase: str) -> str:
 def _finite_checks(evidence: Evidence) -> Iterator[str]:
     table = evidence.metrics
     for key in dict.fromkeys(evidence.plan.expect.metric_keys.values()):
-        if any(not math.isfinite(value) for value in table.values(key)):
+        lost = any(not math.isfinite(value) for value in table.values(key))
+        if lost and not passing(key, table.series(key)):
             yield f"finite({key})"
 
 

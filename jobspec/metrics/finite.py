@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from jobspec.metrics.names import GRADIENT_NAME
 from jobspec.metrics.table import Table
 from jobspec.runtime.base.metric_files import Row
 from jobspec.words import some
@@ -37,17 +38,36 @@ def watched(table: Table) -> tuple[str, ...]:
     return tuple(name for name in table.metrics if is_watched(name))
 
 
+def passing(metric: str, rows: Sequence[Row]) -> bool:
+    """Whether a gradient norm was no number in some steps, half of all at most, and is one again at the end.
+
+    Mixed precision skips the updates whose gradients overflow while it looks for its loss scale.
+    """
+    lost = [at for at, row in enumerate(rows) if not math.isfinite(row.value)]
+    if not lost or GRADIENT_NAME.search(metric) is None:
+        return False
+    return 2 * len(lost) <= len(rows) and lost[-1] < len(rows) - 1
+
+
 def first_not_finite(table: Table, more: Iterable[str] = ()) -> Row | None:
-    """The earliest row of a watched metric, or of `more`, that is NaN or infinite."""
-    rows = (row for name in (*watched(table), *more) for row in table.series(name))
+    """The earliest row of a watched metric, or of `more`, that is NaN or infinite; see `passing`."""
+    names = [name for name in (*watched(table), *more) if not passing(name, table.series(name))]
+    rows = (row for name in names for row in table.series(name))
     return min((row for row in rows if not math.isfinite(row.value)), key=lambda r: r.step or 0, default=None)
 
 
 def all_finite(table: Table) -> str:
     """What was scanned, as a part of a sentence, for a table without such a row."""
-    names = watched(table)
-    if not names:
-        return "no metric that has to be finite is logged"
-    if len(names) == 1:
-        return f"all values of `{names[0]}` are finite"
-    return f"all values of {len(names)} metrics are finite ({some(names, MAX_NAMED)})"
+    passed = [name for name in watched(table) if passing(name, table.series(name))]
+    names = [name for name in watched(table) if name not in passed]
+    told = "no metric that has to be finite is logged"
+    if names:
+        which = f"`{names[0]}`" if len(names) == 1 else f"{len(names)} metrics"
+        every = f" ({some(names, MAX_NAMED)})" if len(names) > 1 else ""
+        told = f"all values of {which} are finite{every}"
+    return "; ".join([told, *(_passed(name, table.series(name)) for name in passed)])
+
+
+def _passed(name: str, rows: Sequence[Row]) -> str:
+    lost = [row for row in rows if not math.isfinite(row.value)]
+    return f"`{name}` is {lost[0].value} in {len(lost)} of {len(rows)} logged steps, and a number again after"

@@ -15,6 +15,7 @@ from statistics import median
 
 from jobspec.metrics import names
 from jobspec.metrics.course import MIN_ROWS, SURE, since_row, usual_step
+from jobspec.metrics.finite import passing
 from jobspec.metrics.held_out import held_out
 from jobspec.metrics.table import Table
 from jobspec.metrics.trouble import Rows, Trouble, series_named
@@ -74,7 +75,8 @@ def _not_finite(rows: Rows) -> Iterator[Trouble]:
             )
             why = f"from step {later[0].step} on it is a number again: the value was lost, or its update"
             fix = "see in the log whether the trainer skipped that update"
-        yield Trouble("not-finite", bad, what, why, f"look for the first such value; {fix}")
+        fatal = not passing(bad.metric, rows)
+        yield Trouble("not-finite", bad, what, why, f"look for the first such value; {fix}", fatal)
 
 
 def _lost_loss(rows: Rows) -> Iterator[Trouble]:

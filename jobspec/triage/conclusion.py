@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from jobspec.triage.addresses import NOT_MET, with_addresses
-from jobspec.triage.attempts import Attempt
 from jobspec.triage.good_end import after_training, with_good_end
+from jobspec.triage.jobs import Part, attempts_of, jobs_of, lives
 from jobspec.triage.landmarks import Landmark
 from jobspec.triage.match import Match
 from jobspec.triage.nodes import with_nodes
@@ -43,7 +42,8 @@ AFTER_END = (
     " not end), and whether its output is whole; else raise `resources.time` for what was to come"
 )
 NETWORK, WAITS = "network", "train.waits"
-NO_NUMBER = "provider.nan"
+GRADIENT = "provider.nan-gradient"
+NO_NUMBER = frozenset({"provider.nan", GRADIENT})
 MISSED = frozenset({"image.command", "image.command-sh"})
 FROM_THE_START = (
     "look first at what the training starts from: loss mask and rewards of the first batch (a group of one"
@@ -59,25 +59,10 @@ RAY_SERVICE = re.compile(
 )
 
 
-class Part(NamedTuple):
-    """One attempt of one log."""
-
-    file: str
-    attempt: Attempt
-    matches: list[Match]
-
-
-Logs = Sequence[Sequence[Part]]
-# Ends of a whole job by the scheduler, after which another job follows.
-OUTSIDE = frozenset({"preempted", "time-limit", "node", "cancelled"})
-JOB_ENDED = re.compile(r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED .*DUE TO|\*\*\* JOB \d+ ON \S+ CANCELLED")
-TRY = re.compile(r"(?i)(?<![a-z])(?:attempt|try|restart|requeue|slurm|job)[-_.]?\d+(?!.*\d)")
-
-
 def conclude(logs: Sequence[Sequence[Part]]) -> list[Match]:
     """All matches, in the order of `rank`; those of earlier attempts are notes."""
     logs = [[_of_service(part) for part in _begun(parts)] for parts in logs]
-    *before, logs = _jobs(logs)
+    *before, logs = jobs_of(logs)
     last = [parts[-1] for parts in logs]
     earlier = [
         [parts[at] for parts in logs if at < len(parts) - 1]
@@ -87,7 +72,7 @@ def conclude(logs: Sequence[Sequence[Part]]) -> list[Match]:
     begun = max((start.time for start in starts if start.time is not None), default=None)
     if begun is not None and earlier:
         last, earlier[-1] = _by_time(last, earlier[-1], begun)
-    found, ends = _settled(last), [_settled(parts) for parts in [*_attempts(before), *earlier]]
+    found, ends = _settled(last), [_settled(parts) for parts in [*attempts_of(before), *earlier]]
     told = tuple(_told(at, matches) for at, matches in enumerate(ends, 1))
     if told:
         # Times, names and lines of a start show it; a second program of one script has such lines too.
@@ -102,51 +87,6 @@ def conclude(logs: Sequence[Sequence[Part]]) -> list[Match]:
         for match in found
     ]
     return rank([*found, *(_as_earlier(match) for matches in ends for match in matches)])
-
-
-def _jobs(logs: Logs) -> list[Logs]:
-    """The logs of each job in turn. A later one began after all that an earlier one said, whose job the
-    scheduler had ended, or whose logs' names differ from its own in the number of the try alone."""
-    timed = sorted(
-        ((parts[0].attempt.begun, parts) for parts in logs if parts[0].attempt.begun is not None),
-        key=lambda item: item[0],
-    )
-    jobs, last, until = list[Logs](), list[Sequence[Part]](), 0.0
-    for begun, parts in timed:
-        if last and begun > until and (_ended_outside(last) or _next_try(last, parts)):
-            jobs.append(last)
-            last, until = [], 0.0
-        last.append(parts)
-        until = max(until, *map(_until, parts))
-    return [*jobs, [*last, *(parts for parts in logs if parts[0].attempt.begun is None)]]
-
-
-def _until(part: Part) -> float:
-    """The last time that the attempt tells."""
-    times = [part.attempt.begun, part.attempt.work.until, *(match.time for match in part.matches)]
-    return max((time for time in times if time is not None), default=0.0)
-
-
-def _ended_outside(logs: Logs) -> bool:
-    return any(
-        match.kind in OUTSIDE and JOB_ENDED.search(match.text) is not None
-        for parts in logs
-        for match in parts[-1].matches
-    )
-
-
-def _next_try(before: Logs, later: Sequence[Part]) -> bool:
-    name = TRY.sub("", later[-1].file)
-    return name != later[-1].file and any(TRY.sub("", parts[-1].file) == name for parts in before)
-
-
-def _attempts(jobs: Sequence[Logs]) -> list[list[Part]]:
-    """The attempts of jobs that ended before: of each, the last ones of all its logs together."""
-    return [
-        [parts[at] for parts in logs if -at <= len(parts)]
-        for logs in jobs
-        for at in range(-max(map(len, logs)), 0)
-    ]
 
 
 def _of_service(part: Part) -> Part:
@@ -172,10 +112,7 @@ def _as_effect(match: Match) -> Match:
 
 def _begun(parts: Sequence[Part]) -> Sequence[Part]:
     """The attempts, without a last one that neither worked nor failed: its start may be none."""
-    last = parts[-1]
-    failed = any(match.verdict != NOTE and not match.wrapper for match in last.matches)
-    lives = failed or last.attempt.work.last is not None
-    return parts if lives or len(parts) == 1 else _begun(parts[:-1])
+    return parts if lives(parts[-1]) or len(parts) == 1 else _begun(parts[:-1])
 
 
 def _by_time(last: list[Part], before: list[Part], begun: float) -> tuple[list[Part], list[Part]]:
@@ -245,10 +182,12 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
 
 
 def _script_went_on(match: Match, part: Part) -> Match:
-    """The match; as survived if a shell missed a command, and its log shows work after that."""
-    work = part.attempt.work.last
+    """The match; as survived if a shell missed a command, and its log shows work after that, or if a gradient
+    norm was no number, its loss was one, and later norms of the log are: that update was skipped."""
+    work, later = part.attempt.work.last, part.attempt.course.finite
     outlived = match.signature in MISSED and work is not None and work.line > match.line
-    return replace(match, survived=True) if outlived else match
+    passed = match.signature == GRADIENT and later is not None and later.line > match.line
+    return replace(match, survived=True) if outlived or passed else match
 
 
 def _came_before(mark: Landmark, file: str, end: Match) -> bool:
@@ -279,7 +218,7 @@ def _from_the_start(match: Match, parts: Sequence[Part]) -> Match:
     """The match; a value of the first step that is no number did not come from the steps before it. One of an
     evaluation says nothing of the training."""
     first = next((part.attempt.course.first_step for part in parts if part.file == match.file), None)
-    if match.signature != NO_NUMBER or first is None or first.line < match.line:
+    if match.signature not in NO_NUMBER or first is None or first.line < match.line:
         return match
     if OF_EVALUATION.search(match.text):
         return match

@@ -95,6 +95,9 @@ STEP = (
     kind("loss: ", OWN_STEP),
     kind(" loss ", OWN_STEP),
 )
+# A gradient norm that is a number. Where such follow, one that is none is no loss of the weights: mixed
+# precision skips the updates whose gradients overflow while it looks for its loss scale.
+FINITE = (kind("grad_norm", r"grad_norm['\"]?\s*[:=]\s*['\"]?(?:np\.float\d+\()?\d"),)
 # A bar of the training has moved. It shows that a step was done, but not when: see above.
 BAR = (kind("Epoch ", r"^Epoch \d+: +\d+%\|[^|]*\| *[1-9]\d*/\d+ \["),)  # Lightning
 # Of these the first of a run counts; names are those of `Course`.
@@ -174,7 +177,7 @@ _LAST_STEP = re.compile(
     r".*\b(?:global_step|step|iter|iteration)[ :=#]{1,12}\[? *(\d+) ?/ *\1\b"
 )
 
-ALL = (*MANAGED, *CONSTRUCTION, *BUILT, *STEP, *BAR, *DONE, *STAGES, *STATED_END, *WROTE)
+ALL = (*MANAGED, *CONSTRUCTION, *BUILT, *STEP, *FINITE, *BAR, *DONE, *STAGES, *STATED_END, *WROTE)
 
 
 def present(kinds: Iterable[Kind], hints: Set[str]) -> tuple[Kind, ...]:

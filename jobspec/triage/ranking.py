@@ -104,6 +104,7 @@ class Course:
     bar: Landmark | None = None
     first_step: Landmark | None = None
     last_step: Landmark | None = None
+    finite: Landmark | None = None  # the last gradient norm that is a number
     done: Landmark | None = None
     closed: Landmark | None = None
     stated_end: Landmark | None = None
@@ -420,7 +421,7 @@ def _at_boundary(match: Match, courses: Mapping[str, Course]) -> Match:
     """The match, with its verdict by the position of the run where the signature has a boundary.
 
     Before Megatron-Bridge builds the model, a failure is about the surroundings. Before the first step, no
-    size and no fabric has proved to work. Later landmarks imply the earlier ones. Without Megatron-Bridge the
+    fabric has proved to work. Later landmarks imply the earlier ones. Without Megatron-Bridge the
     boundary changes no verdict, and without a landmark nothing is said about it.
     """
     if not match.boundary:

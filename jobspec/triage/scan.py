@@ -23,10 +23,11 @@ from jobspec.log_text import clean
 from jobspec.triage import landmarks, own_words
 from jobspec.triage.attempts import Attempt, Attempts
 from jobspec.triage.blocks import LINES_AFTER, LINES_BEFORE, Block, View, blocks
-from jobspec.triage.conclusion import Part, conclude
+from jobspec.triage.conclusion import conclude
 from jobspec.triage.good_end import later_step
 from jobspec.triage.gunzip import Budget, left_out
 from jobspec.triage.hint_index import HintIndex, whole_index
+from jobspec.triage.jobs import Part
 from jobspec.triage.landmarks import Kind, Landmark, present
 from jobspec.triage.line_match import MAX_LINE_CHARS, Hit, answered_later, is_expected_end, match_line
 from jobspec.triage.match import Match
@@ -48,6 +49,11 @@ TREND = 3  # last values of a metric in a log, by which it is judged
 CONTEXT_BEFORE, CONTEXT_AFTER = 4, 2
 _Marks = tuple[tuple[str, tuple[Kind, ...]], ...]
 _FIRST_MARKS: _Marks = landmarks.FIRST
+_LAST_MARKS: _Marks = (
+    ("stated_end", landmarks.STATED_END),
+    ("wrote", landmarks.WROTE),
+    ("finite", landmarks.FINITE),
+)
 _END_MARKS: _Marks = (("done", landmarks.DONE), ("closed", landmarks.FINISHED))
 
 
@@ -245,6 +251,7 @@ class _Log:
                 course = Course(
                     managed=course.managed,
                     last_step=course.last_step,
+                    finite=course.finite,
                     trained=course.done or course.trained,
                     wrote=course.wrote,
                     good_before=course.stated_end or course.good_before,
@@ -268,12 +275,10 @@ class _Log:
             held = present(kinds, hints)
             if held and getattr(course, name) is None:
                 marks[name] = mark(landmarks.find_first(text, held))
-        ends = present(landmarks.STATED_END, hints)
-        if ends:
-            marks["stated_end"] = mark(landmarks.find_last(text, ends)) or course.stated_end
-        wrote = present(landmarks.WROTE, hints)
-        if wrote:
-            marks["wrote"] = mark(landmarks.find_last(text, wrote)) or course.wrote
+        for name, kinds in _LAST_MARKS:
+            held = present(kinds, hints)
+            if held:
+                marks[name] = mark(landmarks.find_last(text, held)) or getattr(course, name)
         steps = present(landmarks.STEP, hints)
         step = landmarks.find_last(text, steps)
         if step >= 0:

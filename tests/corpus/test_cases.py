@@ -23,7 +23,7 @@ class Right(NamedTuple):
 
 
 RIGHT = {
-    "sglang-resume-oom": Right(34, "gpu.engine-wake", "gpu-memory", "Fail", "gpu_memory_utilization"),
+    "sglang-resume-oom": Right(34, "gpu.engine-wake", "gpu-memory", "Blocked", "gpu_memory_utilization"),
     "efa-not-in-container": Right(18, "network.efa", "network", "Blocked", "/dev/infiniband"),
     "preempt-stale-store": Right(27, "network.stale-store", "stale-state", "Blocked", "SLURM_RESTART_COUNT"),
     "stall-then-time-limit": Right(494, "run.stall", "stall", "Blocked", "what it waited for"),

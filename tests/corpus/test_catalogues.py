@@ -184,7 +184,7 @@ ROLLOUT_TRACEBACK = [
         ([*VERL_BUILT, *ROLLOUT_TRACEBACK], ("effect.rollout", "Blocked")),
         ([*VERL_BUILT, SYNC_FRAME, EXCEPTION], ("provider.weight-sync", "Fail")),
         ([*VERL_START, "torch.OutOfMemoryError: CUDA out of memory."], ("gpu.out-of-memory", "Blocked")),
-        ([*HEALTHY, "torch.OutOfMemoryError: CUDA out of memory."], ("gpu.out-of-memory", "Fail")),
+        ([*HEALTHY, "torch.OutOfMemoryError: CUDA out of memory."], ("gpu.out-of-memory", "Blocked")),
     ],
     ids=str,
 )  # fmt: skip

@@ -205,7 +205,7 @@ def test_passed_checks_stay_passed_when_the_driver_fails(tmp_path: Path) -> None
     assert (statuses["Bridge-side checks"], statuses["Checks of trainer"]) == (Status.PASS, Status.PASS)
     assert "Checks of bridge" not in statuses
     # The tests' own log says something that looks like a cause, and came first.
-    assert verdict.result is Result.FAIL
+    assert verdict.result is Result.BLOCKED
     assert verdict.first_cause is not None and verdict.first_cause.kind == "gpu-memory"
 
 

@@ -28,6 +28,7 @@ from tests.kits.verdict_kit import StandInFramework
 STEPS = "".join(f"step:{step} - actor/loss:0.{step} - training/global_step:{step}\n" for step in (1, 2, 3))
 DISK = "OSError: [Errno 28] No space left on device\n"
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n"
+ASSERT = "RuntimeError: CUDA error: device-side assert triggered\n"
 END = "[NRL_PHASE][2026-08-22T10:31:02+0000][+1731s] ray.sub exiting (exit_code={})\n"
 
 
@@ -172,7 +173,9 @@ def test_any_bytes_give_a_verdict(tmp_path_factory: pytest.TempPathFactory, file
 # -- what is claimed ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("line", "result"), [(DISK, Result.BLOCKED), (OOM, Result.FAIL)])
+@pytest.mark.parametrize(
+    ("line", "result"), [(DISK, Result.BLOCKED), (OOM, Result.BLOCKED), (ASSERT, Result.FAIL)]
+)
 def test_cause_of_a_run_that_stopped_decides(tmp_path: Path, line: str, result: Result) -> None:
     (tmp_path / "run.log").write_text(STEPS.splitlines()[0] + "\n" + line)
     verdict = judge(tmp_path)
@@ -193,7 +196,7 @@ def test_line_that_the_run_outlived_is_not_the_cause(tmp_path: Path) -> None:
     metrics(tmp_path, 2)
     (tmp_path / "run.log").write_text(DISK + STEPS + OOM)
     verdict = judge(tmp_path, steps=4)
-    assert verdict.result is Result.FAIL
+    assert verdict.result is Result.BLOCKED
     assert verdict.first_cause is not None and verdict.first_cause.kind == "gpu-memory"
     assert any("train steps followed" in finding.what and finding.line == 1 for finding in verdict.findings)
 

@@ -21,6 +21,7 @@ DISK = "OSError: [Errno 28] No space left on device"
 # Before the first train step it would only say that the run is too large for these GPUs.
 STEP = "step:1 - actor/loss:0.5 - training/global_step:1"
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
+ASSERT = "RuntimeError: CUDA error: device-side assert triggered"
 
 
 def verdict_of(run: RunFolder) -> Verdict:
@@ -114,7 +115,9 @@ def test_command_that_fails_without_a_known_cause_is_a_fail(tmp_path: Path) -> N
     assert verdict.first_cause is not None and "`train` exited with 7" in verdict.first_cause.text
 
 
-@pytest.mark.parametrize(("line", "result"), [(DISK, Result.BLOCKED), (OOM, Result.FAIL)])
+@pytest.mark.parametrize(
+    ("line", "result"), [(DISK, Result.BLOCKED), (OOM, Result.BLOCKED), (ASSERT, Result.FAIL)]
+)
 def test_cause_in_the_log_decides_between_fail_and_blocked(tmp_path: Path, line: str, result: Result) -> None:
     verdict = verdict_of(failing_run(tmp_path, f"{STEP}\n{line}\n"))
     assert verdict.result is result
@@ -242,12 +245,23 @@ def test_unmet_requirement_fails_with_its_value(tmp_path: Path) -> None:
 def test_nan_in_a_metric_of_the_framework_fails_unasked(tmp_path: Path) -> None:
     run = passing_run(tmp_path)
     rows = learning_rows()
-    rows[30]["grad_norm"] = None
+    rows[-1]["grad_norm"] = None
     run.metrics(rows)
     verdict = verdict_of(run)
     assert verdict.result is Result.FAIL
     item = verdict.deliverable("Required metrics")
     assert item is not None and "1 of 60 values of `grad_norm` are not finite" in item.reason
+
+
+def test_skipped_update_is_a_finding_and_no_failure(tmp_path: Path) -> None:
+    """A gradient norm that is a number again, beside a loss that always is one."""
+    run = passing_run(tmp_path)
+    rows = learning_rows()
+    rows[0]["grad_norm"] = rows[30]["grad_norm"] = None
+    run.metrics(rows)
+    verdict = verdict_of(run)
+    assert verdict.result is Result.PASS
+    assert any("at 2 of 60 logged steps" in finding.what for finding in verdict.findings)
 
 
 def test_expected_file_that_is_missing_fails(tmp_path: Path) -> None:

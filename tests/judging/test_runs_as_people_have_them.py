@@ -124,8 +124,9 @@ def test_value_that_comes_back_spoilt_nothing(tmp_path: Path) -> None:
     )
     write(tmp_path / "metrics.jsonl", lines)
     verdict = judged(tmp_path, learning="reward")
-    assert "from step 32 on it is a number again" in verdict.reason
-    assert "spoils" not in verdict.reason
+    assert verdict.result is PASS
+    assert any("from step 32 on it is a number again" in finding.why for finding in verdict.findings)
+    assert not any("spoils" in finding.why for finding in verdict.findings)
 
 
 def test_asked_score_is_no_second_witness_of_itself(tmp_path: Path) -> None:

@@ -53,6 +53,31 @@ def test_first_value_that_is_no_number_is_found() -> None:
     assert named is not None and named.metric == "mine"
 
 
+def norms(*values: float) -> Table:
+    rows = [Row("train/grad_norm", step, value) for step, value in enumerate(values, 1)]
+    return Table((*rows, *(Row("loss", step, 0.1) for step in range(1, len(values) + 1))))
+
+
+@pytest.mark.parametrize(
+    ("values", "step"),
+    [
+        ((math.inf, 1.0, 1.0), None),
+        ((1.0, math.nan, 1.0), None),
+        ((1.0, 1.0, math.nan), 3),
+        ((math.nan, math.nan, 1.0), 1),
+        ((math.nan, math.nan), 1),
+    ],
+    ids=str,
+)
+def test_skipped_update_is_no_lost_value(values: tuple[float, ...], step: int | None) -> None:
+    found = first_not_finite(norms(*values))
+    assert (found.step if found is not None else None) == step
+
+
 def test_what_was_scanned_is_said() -> None:
+    assert all_finite(norms(math.inf, 1.0, 1.0)) == (
+        "all values of `loss` are finite; "
+        "`train/grad_norm` is inf in 1 of 3 logged steps, and a number again after"
+    )
     assert all_finite(table(loss=0.1, kl=0.2, lr=1.0)) == "all values of 2 metrics are finite (loss, kl)"
     assert all_finite(table(lr=1.0)) == "no metric that has to be finite is logged"

@@ -347,7 +347,7 @@ def last_log(run: RunFolder) -> Path:
     ("first", "second", "signature", "result"),
     [
         (DISK, MEMORY, "disk.full", Result.BLOCKED),
-        (MEMORY, DISK, "gpu.out-of-memory", Result.FAIL),
+        (MEMORY, DISK, "gpu.out-of-memory", Result.BLOCKED),
         ("\n".join(EFFECTS), DISK, "disk.full", Result.BLOCKED),
     ],
     ids=["disk, memory", "memory, disk", "effects, disk"],

@@ -15,8 +15,9 @@ from jobspec.log_text import bare
 from jobspec.triage import Match, blocks, landmarks, load_signatures, scan, scan_stream
 from jobspec.triage.attempts import Attempt
 from jobspec.triage.blocks import View
-from jobspec.triage.conclusion import Part, conclude
+from jobspec.triage.conclusion import conclude
 from jobspec.triage.hint_index import MARKS, HintIndex
+from jobspec.triage.jobs import Part
 from jobspec.triage.landmarks import Kind, Landmark
 from jobspec.triage.ranking import Course
 from tests.corpus.corpus_kit import EFFECTS, FIXTURES, PREAMBLE, public_cases
