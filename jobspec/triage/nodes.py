@@ -27,7 +27,6 @@ SUSPECT = (
 )
 MOST_LINES, MOST_NAMES = 200, 8
 _ADDRESS = re.compile(r"[\d.]+|.*:.*")
-NO_NODE = "the line names no node (a number `N:` before it is srun's, of the task)"
 _LABEL = re.compile(r"(\d+): ")
 _TASK_ENDED = re.compile(r"^srun: error: ([\w.-]+): task (\d+): ")
 UNTOLD = "?"  # processes whose lines Ray does not repeat
@@ -103,7 +102,11 @@ def _with_nodes(
         match = replace(match, node=match.node or min(names))
     elif not names and len(ended) > 1:
         task = _task(match)
-        where = f"the line is of task {task}, which srun puts on {tasks[task]}" if task in tasks else NO_NODE
+        labelled = any(_LABEL.match(line.lstrip()) for line in match.context)
+        label = " (a number `N:` before it is srun's, of the task)" if labelled else ""
+        where = f"the line names no node{label}"
+        if task in tasks:
+            where = f"the line is of task {task}, which srun puts on {tasks[task]}"
         fact = f"tasks failed on {_names(ended)}; {where}"
     else:
         return match

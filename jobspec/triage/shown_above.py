@@ -117,6 +117,7 @@ def _packages(
     names = {_plain(word.partition(".")[0]) for word in _WORDS.findall(text)}
     if whole:
         names |= {_plain(name) for frame in frames for name in _INSTALLED.findall(frame)}
+        names |= {"fsspec"} if "LocalFileSystem" in text else set()
         names |= {"torch"} if re.search(r"undefined symbol|ABI\b", text) else set()
     shown: dict[str, str] = {}
     for row in rows:

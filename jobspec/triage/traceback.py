@@ -21,7 +21,7 @@ _HEAD = re.compile(r"Traceback \(most recent call last\)|^\s*ray::[\w.]+\(")
 _CARRIER = re.compile(
     r"^<|^python/ray/|/lib/python3[^/]*/(?!(?:site|dist)-packages/)|/(?:site|dist)-packages/(?:torch|ray|hydra"
     r"|omegaconf|click|typer|tenacity|aiohttp|httpx|httpcore|requests|urllib3|anyio|uvloop|accelerate|submitit"
-    r"|pydantic)(?:/|\.py$)"
+    r"|pydantic)(?:/|\.py$)|/bin/[^/.]+$"  # what pip puts in front of a package's program
 )
 # The outermost frame of a main program, but of those that `multiprocessing` starts.
 _MAIN = re.compile(r"^(?!<string>).*:<module>$|^<frozen runpy>:_run_module_as_main$")
@@ -88,7 +88,7 @@ def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
         below = text.strip()
         current = _CURRENT.match(text)
         marked = current[1] if current is not None else marked
-    at = next((at for at, frame in enumerate(frames) if not _CARRIER.search(frame[0])), 0)
+    at = next((at for at, (file, _, name) in enumerate(frames) if _is_own(file, name)), 0)
     own = frames[at] if frames else None
     return Traceback(
         tuple(f"{file}:{function}" for file, _, function in reversed(frames)),
@@ -100,6 +100,11 @@ def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
         offsets[at] if offsets else -1,
         bool(frames) and at == 0,
     )
+
+
+def _is_own(file: str, name: str) -> bool:
+    """Whether a frame may be where the mistake is: no carrier's, nor that of an attribute's look-up."""
+    return name != "__getattr__" and not _CARRIER.search(file)
 
 
 def lines_below(lines: Sequence[bytes], offset: int, count: int = 3) -> list[str]:

@@ -80,7 +80,13 @@ def test_stall_names_silence_phase_and_pace() -> None:
 def test_what_all_nodes_say_is_no_matter_of_one() -> None:
     cause = first_cause(scan_files([CASES / "cgroup-device-rules" / "input.log"]))
     assert cause is not None
-    assert cause.facts == (
-        "tasks failed on gb-0001, gb-0002; the line names no node"
-        " (a number `N:` before it is srun's, of the task)",
-    )
+    assert cause.facts == ("tasks failed on gb-0001, gb-0002; the line names no node",)
+
+
+def test_a_number_before_lines_is_said_to_be_of_a_task(tmp_path: Path) -> None:
+    log = tmp_path / "out"
+    text = (CASES / "cgroup-device-rules" / "input.log").read_text("utf-8")
+    log.write_text("".join(f"1: {line}" for line in text.splitlines(keepends=True)))
+    cause = first_cause(scan_files([log]))
+    assert cause is not None
+    assert cause.facts[-1].endswith("names no node (a number `N:` before it is srun's, of the task)")

@@ -444,6 +444,15 @@ def test_triage_of_everything_prints_notes(tmp_path: Path, capsys: pytest.Captur
     assert "Version Mismatch" in told and "resource_tracker" in told
 
 
+def test_triage_marks_the_line_of_an_exception_whose_words_are_below(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "LlamaConverter requires the protobuf library but it was not found in your environment."
+    (tmp_path / "run.log").write_text(f"before\nImportError: \n{words}\n")
+    main(["triage", str(tmp_path)])
+    assert "  > ImportError:\n" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("name", "part"), [("ratio", "sequence_parallel=false"), ("nothing-at-all", "in a worker")]
 )

@@ -165,3 +165,8 @@ def test_credentials_name_hosts_and_nothing_else(monkeypatch: pytest.MonkeyPatch
         match("[ERROR] URL https://reg.example.org/proxy_auth returned error code: 401"), lambda _: True
     )
     assert "reg.example.org" in fact and "s3cret" not in fact
+
+
+def test_the_version_of_the_file_system_package_decides_where_the_line_names_its_class() -> None:
+    error = "NotImplementedError: Loading a dataset cached in a LocalFileSystem is not supported."
+    assert scan_lines(["fsspec==2023.10.0", error])[0].facts == ("<lines>:1 shows `fsspec==2023.10.0`",)

@@ -99,7 +99,7 @@ OTHER, OWN = "Process 81 has 70.25 GiB memory in use. ", "this process has 9.00 
         (OTHER + "Process 82 has 4.50 GiB memory in use. ", "1.94", "other processes hold"),
         (OTHER + OWN, "1.94", "other processes hold"),
         (OWN + OTHER, "1.94", "other processes hold"),
-        (OWN, "19.4", "much is reserved"),
+        (OWN, "19.4", "several GiB are reserved"),
     ],
 )
 def test_other_processes_hold_memory_where_the_line_shows_them(

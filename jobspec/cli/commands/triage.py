@@ -151,5 +151,7 @@ def _context(match: Match) -> Iterator[str]:
     text = match.text.strip()
     marked = text.removesuffix("`)").split(" (`", 1) if text.endswith("`)") else (text,)
     for line in match.context or (match.text,):
-        mark = ">" if any(part and part in line for part in marked) else "|"
+        bare = line.strip()
+        begun = bare.endswith(":") and text.startswith(f"{bare} ")  # its message is on the next line
+        mark = ">" if begun or any(part and part in line for part in marked) else "|"
         yield f"  {mark} {line.strip()[:MAX_CONTEXT_CHARS]}"
