@@ -1,7 +1,7 @@
 """Rank 1 computes without end in a reward while the other waits.
 ---
 ranks: 2
-expect: {kind: [busy], ranks: [1], says: [reward, all_reduce, "moves|computes"]}
+expect: {kind: [busy], ranks: [1], says: [reward, all_reduce, "moves|uses the CPU"]}
 """
 
 import _kit

@@ -5,7 +5,7 @@ expect:
   kind: [collective, rendezvous, sleep, rank-differs]
   ranks: [3]
   frame: stream_data
-  says: ["join the process group|new_group|make_groups"]
+  says: ["new_group|make_groups"]
   never: ["rank [0-2]( on [^ ]+)?( pid [0-9]+,?)? (sleeps|has not come|does not come|is gone)"]
 """
 

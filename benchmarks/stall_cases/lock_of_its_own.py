@@ -1,6 +1,6 @@
 """A thread takes a lock that it already holds.
 ---
-expect: {kind: [lock], frame: inner, says: [holds it itself]}
+expect: {kind: [lock], frame: inner, says: [it holds one of that name itself]}
 """
 
 import threading

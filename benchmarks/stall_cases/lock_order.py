@@ -1,6 +1,6 @@
 """Two threads take two locks in opposite order.
 ---
-expect: {kind: [lock], says: ["waits for `(one|two)`", "which thread", "that one waits for"]}
+expect: {kind: [lock], says: ["waits for `(one|two)`", "holds one of that name, and waits for"]}
 """
 
 import threading

@@ -2,7 +2,7 @@
 ---
 ranks: 2
 gpus: 2
-expect: {kind: [busy], ranks: [1], frame: tokenise, says: ["moves|computes"]}
+expect: {kind: [busy], ranks: [1], frame: tokenise, says: ["moves|uses the CPU"]}
 """
 
 import _kit

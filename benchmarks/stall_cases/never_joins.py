@@ -1,7 +1,7 @@
 """Rank 2 does not come to init_process_group.
 ---
 ranks: 3
-expect: {kind: [sleep], ranks: [2], frame: download, says: ["join the process group"]}
+expect: {kind: [sleep], ranks: [2], frame: download, says: [init_process_group]}
 """
 
 import time

@@ -303,7 +303,8 @@ def _lost(rows: Rows) -> Iterator[Trouble]:
     # Means of equal values differ in their last digits.
     sure = max(SURE * usual_step(values) / math.sqrt(width), 1e-9 * max(map(abs, values)))
     rose = peak - min(course[: at + 1]) > sure  # before its peak: a fall from the first step on lost nothing
-    base = start if rose and peak - start > sure else 0.0 if min(values) >= 0 else -math.inf
+    gained = rose and peak - start > sure
+    base = start if gained else 0.0 if min(values) >= 0 else -math.inf
     share = (peak - end) / (peak - base) if peak > base else 0.0
     if peak - end <= sure or share < LOST:
         return
@@ -313,11 +314,10 @@ def _lost(rows: Rows) -> Iterator[Trouble]:
     what = f"`{rows[0].metric}` had {top} and fell to {end:.3g} (median of the last {last} values)"
     if since not in tail[:width]:  # the top itself
         what += f", mostly below the middle of the two from about step {since.step} on"
-    why = "what it had gained is lost" if rose else "it is far below what it was before"
-    fix = (
-        "look at samples of that step, and at KL, entropy and gradient norm where they are logged; go back to"
-    )
-    fix += " a checkpoint before it, where there is one"
+    part = "nine tenths" if share >= LOST_ALL else "half"
+    why = f"{part} or more of what it had gained is lost" if gained else "it is far below what it was before"
+    fix = "look at samples before and after the fall, and at KL, entropy and gradient norm where they are"
+    fix += " logged; go back to a checkpoint before it, where there is one"
     kind = "reward-collapse" if share >= LOST_ALL else "reward-fell"
     yield Trouble(kind, since, what, why, fix, fatal=share >= LOST_ALL)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from jobspec.finding import Finding, warning
 from jobspec.runtime.stalls import cohorts, explain, flight, ras, stacks
-from jobspec.runtime.stalls.blame import Explanation
 from jobspec.runtime.stalls.cohorts import View
+from jobspec.runtime.stalls.explanation import Explanation
 from jobspec.runtime.stalls.flight import RankDump
 from jobspec.runtime.stalls.stacks import Process
 from jobspec.triage.match import Match

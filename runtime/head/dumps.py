@@ -22,9 +22,9 @@ from jobspec.runtime.base.safe_write import write_text
 from jobspec.runtime.head.nodes import Nodes
 from jobspec.runtime.node.agent import Node
 from jobspec.runtime.stalls import cohorts, flight, kinds, ras, stacks
-from jobspec.runtime.stalls.blame import Explanation
 from jobspec.runtime.stalls.cohorts import Cohort, View
 from jobspec.runtime.stalls.explain import explain
+from jobspec.runtime.stalls.explanation import Explanation
 from jobspec.runtime.stalls.flight import Front
 from jobspec.runtime.stalls.stacks import Process
 
@@ -214,7 +214,7 @@ def _why(found: Explanation, view: View) -> str:
         if differ
         else "both samples show the same stacks"
     )
-    moves = {True: alike, False: "some processes moved between the samples"}
+    moves = {True: alike, False: "some processes moved or used the CPU between the samples"}
     told = moves.get(found.frozen) if found.frozen is not None else ""
     inferred = "inferred" if found.inferred and "inferred" not in found.why else ""
     return "; ".join(part for part in (found.why, inferred, told or "") if part)

@@ -21,7 +21,7 @@ from jobspec.runtime.head.attempt import Attempt
 from jobspec.runtime.head.dumps import APART_S, Dumps
 from jobspec.runtime.head.nodes import Nodes
 from jobspec.runtime.head.record import BLOCKED, EXIT_BLOCKED, FAILED, Cause
-from jobspec.runtime.stalls.blame import Explanation
+from jobspec.runtime.stalls.explanation import Explanation
 from jobspec.runtime.stalls.lines import LineSigns
 from jobspec.runtime.stalls.pace import Pace, Signs, ends, kind
 
@@ -103,7 +103,7 @@ class StallWatch:
         looks = kind(self.pace, self.signs.engine, self.signs.lines - self._lines_then)
         lines = dict(self._lines)
         self._taken += 1
-        found, folder = self._dumps.take("the run gives no sign of work", min(APART_S, self.pace.patience))
+        found, folder = self._dumps.take("no sign of work was seen", min(APART_S, self.pace.patience))
         if self.pace.see(self._signs()):
             self._note({"what": "went-on", "sign": self.pace.sign})
             return  # it worked on while the dump was taken
@@ -225,7 +225,9 @@ def finding(
 ) -> Finding:
     """The stall as a finding. What the dump shows comes first; without movement the run stands still."""
     stands = (
-        "the run stands still" if found.frozen else "the run gives no sign of work, though its processes move"
+        "the run stands still"
+        if found.frozen
+        else "no sign of work was seen, though its processes move or use the CPU"
     )
     after = f"{stands}: nothing new for {_span(silence)} in phase `{phase}`"
     seen = f"seen from outside: {looks}" + (f"; its last new line is `{last}`" if last else "")

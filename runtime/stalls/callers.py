@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import List, Tuple
 
-from jobspec.runtime.stalls import waits
+from jobspec.runtime.stalls import wait_rules
 from jobspec.runtime.stalls.libraries import is_library
 from jobspec.runtime.stalls.stacks import Frame
 from jobspec.runtime.stalls.waits import Wait
@@ -19,7 +19,7 @@ def callers(wait: Wait) -> Tuple[Frame, ...]:
     """The frames of the program around the one at which it waits, the innermost first."""
     found: List[Frame] = []
     for frame in _outer(wait):
-        if waits.FORKED.search(f"{frame.file}:{frame.function}"):
+        if wait_rules.FORKED.search(f"{frame.file}:{frame.function}"):
             break
         found += [] if is_library(frame) else [frame]
     return tuple(found)

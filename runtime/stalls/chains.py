@@ -3,50 +3,61 @@
 from __future__ import annotations
 
 import re
-from typing import Any, List, Match, Optional, Sequence, Set, Tuple
+from typing import Any, List, Optional, Sequence, Set, Tuple
 
 from jobspec.runtime.stalls import calls, kinds, texts, waits
 from jobspec.runtime.stalls.cohorts import View, is_service
+from jobspec.runtime.stalls.hops import AT_PTY, OF_MANY, Hop, call_of, lead
 from jobspec.runtime.stalls.kinds import ON_RANKS
 from jobspec.runtime.stalls.libraries import is_library
+from jobspec.runtime.stalls.peers import ON_CHILDREN, peer
 from jobspec.runtime.stalls.stacks import Process, Thread
 
 ON_HOLDERS = frozenset({
     kinds.PIPE, kinds.QUEUE, kinds.CHILD, kinds.JOIN, kinds.FUTURE, kinds.LOADER, kinds.FILE_LOCK, kinds.OTHER
 })  # fmt: skip
-ON_CHILDREN = (kinds.LOADER, kinds.QUEUE, kinds.CHILD, kinds.JOIN, kinds.FUTURE, kinds.PIPE)
 _NOBODY = Thread("")
 _OF_LOOPS = (kinds.SLEEP, kinds.LOOP)
 _OF_LOOP = (kinds.QUEUE, kinds.SLEEP)
-_SOCKET = re.compile(r" on socket (\S+) -> (\S+)")
+_OF_PROGRAMS = (kinds.CHILD, kinds.PIPE)
 
 
-def behind(process: Process, view: View) -> Optional[Process]:
-    """The process at the end of the chain of those that this one is shown to wait for."""
+def behind(process: Process, view: View) -> Optional[Hop]:
+    """The process at the end of the chain of those that this one waits for; whether each step is shown."""
     able = [
         one for one in view.last if one.threads and not is_service(one) and waits.of(one).kind != kinds.IDLE
     ]
-    end = follow(process, able)
-    return end if end is not process and waits.of(end).kind not in ON_RANKS else None
+    end = _last(process, able)
+    return end if end.to is not process and waits.of(end.to).kind not in ON_RANKS else None
 
 
-def other_end(process: Process, view: View) -> Optional[Process]:
+def other_end(process: Process, view: View) -> Optional[Hop]:
     """The process at the other end of what this one waits at, whatever it does; maybe itself."""
     wait = waits.of(process)
     if wait.kind == kinds.LOOP or (wait.kind == kinds.NETWORK and not held_by(process)):
         if not at_network(process):
             return None
-        return _peer(process, [one for one in view.last if one.threads and one is not process])
+        return peer(process, [one for one in view.last if one.threads and one is not process])
     if wait.op == kinds.BATON:
         found = builders(process, view.last)
-        return found[0] if len(found) == 1 else None
+        return Hop(found[0], shown=False, lead="such a file is open in") if len(found) == 1 else None
     if wait.kind not in (*ON_HOLDERS, kinds.NETWORK):
         return None
     if wait.kind == kinds.FILE_LOCK and held_by(process) is None:
         return locker(process, view.last)
     pids = {row[0] for row in held_by(process) or ()}
     ends = [one for one in view.last if one.node == process.node and one.pid in pids]
-    return ends[0] if len(ends) == len(pids) == 1 and ends[0].threads else None
+    if not len(ends) == len(pids) == 1 or not ends[0].threads:
+        return None
+    told = "behind it is" if wait.on_thread else lead(call_of(process), elsewhere=copied(process))
+    return Hop(ends[0], is_exact(process), told)
+
+
+def is_exact(process: Process) -> bool:
+    """Whether the kernel names the one process that can end the wait: of several pipes of which one is
+    enough, it does not tell which."""
+    rows, call = held_by(process), call_of(process)
+    return rows is not None and len(rows) == 1 and not call.startswith(OF_MANY) and AT_PTY not in call
 
 
 def at_network(process: Process) -> bool:
@@ -55,7 +66,9 @@ def at_network(process: Process) -> bool:
     wait = waits.of(process)
     told = waits.coroutines(process) if wait.kind == kinds.LOOP else [wait]
     inner = [
-        one for one in told if one.op in (kinds.TURN, kinds.SIGNAL, kinds.POOLED) or one.kind in _OF_LOOP
+        one
+        for one in told
+        if one.op in (kinds.TURN, kinds.SIGNAL, kinds.POOLED) or one.kind in (*_OF_LOOP, *_OF_PROGRAMS)
     ]
     return not told or len(inner) < len(told)
 
@@ -66,14 +79,20 @@ def builders(process: Process, others: Sequence[Process]) -> List[Process]:
     return [one for one in found if one.node == process.node] or found
 
 
-def locker(process: Process, others: Sequence[Process]) -> Optional[Process]:
+def locker(process: Process, others: Sequence[Process]) -> Optional[Hop]:
     """The only one of its node that has locked a file whose name ends in `lock`: who tries again and again
-    has no such file open between two tries."""
+    has no such file open between two tries. A soft lock is its file alone, which nobody has locked."""
+    wait = waits.of(process)
+    if wait.place is not None and "Soft" in wait.place.text:
+        return None
     found = [
         one for one in others
         if one.threads and one is not process and one.node == process.node and one.facts.get("locked")
     ]  # fmt: skip
-    return found[0] if len(found) == 1 else None
+    if len(found) != 1:
+        return None
+    files = " and ".join(f"`{path.rsplit('/', 1)[-1]}`" for path in found[0].facts["locked"][:2])
+    return Hop(found[0], shown=False, lead=f"{files} {'is' if files.count('`') == 2 else 'are'} locked by")
 
 
 def held_by(process: Process) -> Optional[List[List[Any]]]:
@@ -87,11 +106,19 @@ def held_by(process: Process) -> Optional[List[List[Any]]]:
         main = [str(wait.thread.number)] if wait.thread else []
         at = [name for name in known if name in main or str(calls.get(name, "")).startswith("wait")]
         return list({row[0]: row for name in at for row in known[name]}.values()) or None
-    threads = [
-        one for one in process.threads if one is wait.thread or (wait.on_thread and waits.own_frame(one))
-    ]
+    threads = _its_threads(process) if wait.on_thread else [wait.thread] if wait.thread else []
+    if wait.on_thread and any(str(one.number) not in known for one in threads):
+        return None  # it may wait for that one
     told = [known[str(one.number)] for one in threads if str(one.number) in known]
     return [row for rows in told for row in rows] if told else None
+
+
+def _its_threads(process: Process) -> List[Thread]:
+    """The other threads of the program, for one of which it waits."""
+    return [
+        one for one in process.threads
+        if one is not waits.of(process).thread and not one.is_task and waits.own_frame(one)
+    ]  # fmt: skip
 
 
 def copied(process: Process) -> bool:
@@ -102,51 +129,63 @@ def copied(process: Process) -> bool:
 
 def follow(start: Process, able: Sequence[Process]) -> Process:
     """The process at the end of the chain; of a circle the one at which it closes."""
+    return _last(start, able).to
+
+
+def _last(start: Process, able: Sequence[Process]) -> Hop:
+    """The same, and whether each step to it is shown."""
     seen: Set[Tuple[str, int]] = set()
-    now = start
+    now, shown = start, True
     while (now.node, now.pid) not in seen:
         seen.add((now.node, now.pid))
-        nxt = _waits_for(now, able)
-        if nxt is None:
-            return now
-        now = nxt
-    return now
+        hop = _waits_for(now, able)
+        if hop is None:
+            break
+        now, shown = hop.to, shown and hop.shown
+    return Hop(now, shown)
 
 
 def in_circle(process: Process, able: Sequence[Process]) -> bool:
     """Whether the chain from it comes back to it."""
-    now = _waits_for(process, able)
+    hop = _waits_for(process, able)
     for _ in able:
-        if now is None or now is process:
+        if hop is None or hop.to is process:
             break
-        now = _waits_for(now, able)
-    return now is process
+        hop = _waits_for(hop.to, able)
+    return hop is not None and hop.to is process
 
 
-def _waits_for(process: Process, able: Sequence[Process]) -> Optional[Process]:
-    """The process that this one is shown to wait for."""
+def _guess(found: Optional[Process]) -> Optional[Hop]:
+    return Hop(found, shown=False) if found is not None else None
+
+
+def _waits_for(process: Process, able: Sequence[Process]) -> Optional[Hop]:
+    """The process that this one waits for."""
     kind = waits.of(process).kind
     others = [one for one in able if one is not process]
+    if kind in (kinds.STOPPED, kinds.DISK, kinds.BUSY):
+        return None
     if kind in (kinds.RAY, kinds.PLACEMENT):
         return _in_ray(process, others)
     if kind == kinds.SLEEP:
-        return _polled(process, others) if polls(process) else None
-    if kind == kinds.LOOP and any(one.kind == kinds.CHILD for one in waits.coroutines(process)):
+        return _guess(_polled(process, others) if polls(process) else None)
+    if kind == kinds.LOOP and any(one.kind in _OF_PROGRAMS for one in waits.coroutines(process)):
         kind = kinds.CHILD
     if kind in (kinds.NETWORK, kinds.LOOP):
         if rows := held_by(process) if kind == kinds.NETWORK else None:
-            return next((one for one in others if one.node == process.node and one.pid in _pids(rows)), None)
-        far = _peer(process, others) if at_network(process) else None
-        return far if far is not process else None
+            ends = [one for one in others if one.node == process.node and one.pid in _pids(rows)]
+            return Hop(ends[0], is_exact(process)) if ends else None
+        far = peer(process, others) if at_network(process) else None
+        return far if far is not None and far.to is not process else None
     near = [one for one in others if one.node == process.node]
     op = waits.of(process).op
     if op == kinds.BATON:
         building = builders(process, near)
-        return building[0] if len(building) == 1 else None
+        return _guess(building[0] if len(building) == 1 else None)
     if op in kinds.ON_PEOPLE:
         return None
     if op == kinds.RPC:
-        return _asked(process, others)
+        return _guess(_asked(process, others))
     rows = held_by(process)
     if kind == kinds.FILE_LOCK and rows is None:
         return locker(process, near)
@@ -154,24 +193,27 @@ def _waits_for(process: Process, able: Sequence[Process]) -> Optional[Process]:
     if told:
         passive = told if kind in (kinds.PIPE, kinds.LOADER) else _at_managers(told)
         rest = [one for one in told if acts(one)] or passive
-        return rest[0] if rest else None
+        return Hop(rest[0], is_exact(process)) if rest else None
     if kind == kinds.LOCK:
-        return next((one for one in near if _shares(process, one) and _has_lock(process, one)), None)
-    if rows == [] or kind not in ON_CHILDREN:
+        return _guess(next((one for one in near if _shares(process, one) and _has_lock(process, one)), None))
+    on_own = waits.of(process).on_thread and _its_threads(process)
+    if rows == [] or kind not in ON_CHILDREN or on_own:
         return None
     children = [one for one in near if one.facts.get("parent") == process.pid]
-    return next((one for one in children if acts(one)), None)
+    return _guess(next((one for one in children if acts(one)), None))
 
 
-def _in_ray(process: Process, others: Sequence[Process]) -> Optional[Process]:
+def _in_ray(process: Process, others: Sequence[Process]) -> Optional[Hop]:
     """The actor or task that it waits for: whose method its lines name, else one that waits for none."""
     running = [one for one in others if one.command.startswith("ray::") and waits.of(one).place is not None]
     lines = " ".join(frame.text for thread in process.threads for frame in thread.frames)
     named = [
         one for one in running if re.search(rf"\b{re.escape(_method(one))}\.(?:remote|options)\b", lines)
     ]
-    leaves = [one for one in running if waits.of(one).kind not in (kinds.RAY, kinds.LOOP)]
-    return next(iter(named or leaves or running), None)
+    steady = [one for one in running if not polls(one)]
+    leaves = [one for one in steady if waits.of(one).kind not in (kinds.RAY, kinds.LOOP)]
+    found = next(iter(named or leaves or steady or running), None)
+    return Hop(found, shown=len(named) == 1) if found is not None else None
 
 
 def _asked(process: Process, others: Sequence[Process]) -> Optional[Process]:
@@ -255,65 +297,3 @@ def acts(process: Process) -> bool:
     named = "FIFO" in str(process.facts.get("calls", {}).get(thread, ""))  # which no pool uses
     own = any(re.search(r"(?:^|/)queue\.py$", frame.file) for frame in (wait.thread or _NOBODY).frames)
     return not passive or named or own or held_by(process) == []
-
-
-def _peer(process: Process, others: Sequence[Process]) -> Optional[Process]:
-    """The other end of the connection that the process waits at, maybe itself; of several connections only
-    where all end at one process."""
-    call = _socket(process)
-    if call:
-        far, near = (call[2], call[1])
-        every = [*others, process]
-        ends = [one for one in every if _has_end(one, {(far, near)}, set())]
-        if ends:
-            return ends[0]
-        ends = [one for one in every if _has_end(one, set(), {_port(far)})]  # nobody has taken it yet
-        if process in ends and len(ends) > 2:  # shared by forks: it may be any of them
-            return None
-        return next((one for one in ends if not _awaits(one, process)), None)
-    if _at_other_socket(process):
-        return None
-    mine = [(row[0], row[1]) for row in process.facts.get("sockets", ()) if row[1]]
-    far_ends, ports = {(far, near) for near, far in mine}, {_port(far) for _, far in mine}
-    ends = [one for one in others if not _are_joined(process, one) and _has_end(one, far_ends, ports)]
-    return ends[0] if len(ends) == 1 else None
-
-
-def _awaits(parent: Process, child: Process) -> bool:
-    """Whether the parent waits for such as the child, and so takes no connection of it."""
-    return child.facts.get("parent") == parent.pid and waits.of(parent).kind in ON_CHILDREN
-
-
-def _at_other_socket(process: Process) -> bool:
-    """Whether the kernel shows a socket that has no address, such as one of a pair."""
-    thread = waits.of(process).thread
-    call = str(process.facts.get("calls", {}).get(str(thread.number), "")) if thread else ""
-    return call.endswith((" on socket", " on socket "))
-
-
-def _are_joined(one: Process, other: Process) -> bool:
-    """Whether they have connections to each other anyway: ranks, and processes of Ray."""
-    ray = [
-        who.command.startswith("ray::") or waits.of(who).kind in (kinds.RAY, kinds.PLACEMENT)
-        for who in (one, other)
-    ]
-    return bool(one.rank and other.rank) or all(ray)
-
-
-def _socket(process: Process) -> Optional[Match[str]]:
-    """The connection at which its working thread waits, or the one for which that waits."""
-    thread = waits.of(process).thread
-    calls = process.facts.get("calls", {})
-    return _SOCKET.search(str(calls.get(str(thread.number), ""))) if thread else None
-
-
-def _has_end(one: Process, ends: Set[Tuple[str, str]], ports: Set[str]) -> bool:
-    """Whether the process has one of the ends, or has not taken the connection from its port yet."""
-    return any(
-        (row[0], row[1]) in ends or (row[2] == "LISTEN" and _port(row[0]) in ports)
-        for row in one.facts.get("sockets", ())
-    )
-
-
-def _port(address: str) -> str:
-    return address.rsplit(":", 1)[-1]

@@ -136,13 +136,24 @@ def _threads(process: Process) -> Dict[Tuple[int, str], Tuple[Frame, ...]]:
 
 def moved(process: Process, view: View) -> bool:
     """Whether the process's working thread stands elsewhere, or it has used much of a core in between."""
-    before = next((p for p in view.first if (p.node, p.pid) == (process.node, process.pid)), None)
-    if before is None or not view.second:
+    before = _before(process, view)
+    if before is None:
         return False
-    thread, then = waits.working(process), waits.working(before)
-    if thread is not None and then is not None and thread.frames != then.frames:
-        return True
-    return busy_share(process, before) >= BUSY_SHARE and waits.of(process).kind not in ON_RANKS
+    busy = busy_share(process, before) >= BUSY_SHARE and waits.of(process).kind not in ON_RANKS
+    return elsewhere(process, view) or busy
+
+
+def elsewhere(process: Process, view: View) -> bool:
+    """Whether its working thread stands elsewhere than in the first sample."""
+    before = _before(process, view)
+    thread, then = waits.working(process), waits.working(before) if before else None
+    return thread is not None and then is not None and thread.frames != then.frames
+
+
+def _before(process: Process, view: View) -> Optional[Process]:
+    """The process in the first of two samples."""
+    rows = view.first if view.second else ()
+    return next((one for one in rows if (one.node, one.pid) == (process.node, process.pid)), None)
 
 
 def busy_share(now: Process, before: Process) -> float:
@@ -158,7 +169,8 @@ def does(group: Cohort) -> str:
     text = phrase(group.wait)[0].format(op=group.wait.op)
     if len({one.rank or (one.node, one.pid, one.source) for one in group.members}) == 1:
         return text
-    return f"are{text[2:]}" if text.startswith("is ") else re.sub(r"^(\w+)s\b", r"\1", text)
+    many = re.sub(r"\bits\b", "their", text.replace("it has", "they have"))
+    return f"are{many[2:]}" if many.startswith("is ") else re.sub(r"^(\w+)s\b", r"\1", many)
 
 
 def at(wait: Wait) -> str:

@@ -7,11 +7,11 @@ anybody, nobody is named.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence
 
-from jobspec.runtime.stalls import kinds, links, on_ray, pairs, ras, waits
-from jobspec.runtime.stalls.blame import Explanation, blame
-from jobspec.runtime.stalls.chains import ON_CHILDREN, acts, behind, copied, follow, in_circle, other_end
+from jobspec.runtime.stalls import all_ranks, kinds, links, on_ray, ras, waits
+from jobspec.runtime.stalls.blame import blame
+from jobspec.runtime.stalls.chains import acts, behind, copied, follow, in_circle, other_end, polls
 from jobspec.runtime.stalls.cohorts import (
     SHOWN,
     Cohort,
@@ -26,10 +26,11 @@ from jobspec.runtime.stalls.cohorts import (
     role,
     where,
 )
+from jobspec.runtime.stalls.explanation import Explanation
 from jobspec.runtime.stalls.flight import Front
 from jobspec.runtime.stalls.kinds import ON_RANKS
 from jobspec.runtime.stalls.libraries import is_library
-from jobspec.runtime.stalls.phrases import DOES
+from jobspec.runtime.stalls.peers import ON_CHILDREN
 from jobspec.runtime.stalls.stacks import Frame, Process
 
 
@@ -107,15 +108,17 @@ def _missing_rank(view: View, people: Sequence[Process], groups: Sequence[Cohort
     ranked = [process for process in people if process.rank.isdecimal() and process.facts.get("world")]
     worlds = {int(process.facts["world"]) for process in ranked}
     waiting = [group for group in groups if group.wait.kind in ON_RANKS]
-    if not view.complete or len(worlds) != 1 or not waiting:
+    # Of a process in state D, or one that ended while it was looked at, the environment is not read.
+    unread = [process for process in people if process.state == "D" or process.facts.get("stuck")]
+    if not view.complete or len(worlds) != 1 or not waiting or unread:
         return None
     missing = sorted(set(range(worlds.pop())) - {int(process.rank) for process in ranked})
     if not missing:
         return None
-    one = ranks(missing)
     verb = "has" if len(missing) == 1 else "have"
-    what = f"{one} {verb} no process on any node, and {waiting[0].names} {does(waiting[0])}"
-    why = "it ended, or was never started"
+    seen = f"{ranks(missing)} {verb} no process that is seen on any node"
+    what = f"{seen}, and {waiting[0].names} {does(waiting[0])}"
+    why = "ended or never started, unless a process has changed its RANK"
     return Explanation(
         "rank-gone", what, why, "look for the end of that rank in the logs", frame=waiting[0].wait.place
     )
@@ -217,18 +220,19 @@ def _ranks(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
             return replace(told, what=f"{told.what}, while {met}")
     for waiting, _ in parts:
         if len(waiting) > 1 or (waiting and len(waiting[0].members) > 1):
-            return _all_wait(waiting, groups)
+            return all_ranks.all_wait(waiting, groups)
     return None
 
 
 def _odd(groups: Sequence[Cohort], view: View) -> Sequence[Process]:
     """The smallest group; with it the one that waits for it, where it waits for that one."""
     odd = min(groups, key=lambda group: (group.wait.kind == kinds.IDLE, len(group.members)))
-    far = other_end(odd.members[0], view) if len(odd.members) == 1 else None
+    hop = other_end(odd.members[0], view) if len(odd.members) == 1 else None
     every = [one for group in groups for one in group.members]
-    if far is None or far in odd.members or far not in every or other_end(far, view) is not odd.members[0]:
+    back = other_end(hop.to, view) if hop is not None and hop.to in every else None
+    if hop is None or hop.to in odd.members or back is None or back.to is not odd.members[0]:
         return odd.members
-    return (*odd.members, far)
+    return (*odd.members, hop.to)
 
 
 def _started(group: Cohort, mine: Sequence[Cohort]) -> bool:
@@ -242,83 +246,9 @@ def _first(groups: Sequence[Cohort], view: View) -> Sequence[Cohort]:
     every = [one for group in groups for one in group.members]
     free = [
         group for group in groups
-        if (end := behind(group.members[0], view)) is None or end in group.members or end not in every
+        if (end := behind(group.members[0], view)) is None or end.to in group.members or end.to not in every
     ]  # fmt: skip
     return free or groups
-
-
-def _all_wait(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanation:
-    """All ranks are in collectives: the same one, or several."""
-    if all(group.wait.op == "init_process_group" for group in waiting):
-        return _all_join(waiting, groups)
-    if len(waiting) == 1:
-        waiting = by_callers(waiting[0]) or waiting
-    if len(waiting) == 1:
-        only = waiting[0]
-        what = f"all of {only.names} wait in the same place: `{only.wait.op}`{where(only)}"
-        why = "their stacks do not differ; sizes, arguments (`src`, `group`), the network or a device may"
-        fix = "compare the flight recorder's dumps (sizes and order), NCCL's log and the GPUs of all ranks"
-        if pair := pairs.SIDES.get(pairs.side(only)):
-            why = "each of them {}, and none of them {}".format(*pair)
-            fix = "let the one of each pair send while the other receives, or use `batch_isend_irecv`"
-        return Explanation("collective-all", what, why, fix, inferred=True, frame=only.wait.place)
-    said = "; ".join(f"{group.names} {does(group)}{where(group)}" for group in waiting[:4])
-    what = f"the ranks wait for other ranks at different places: {said}"
-    fix = "make all ranks call the same collectives in the same order; look for a branch that only some take"
-    rare = _stranger(waiting)
-    if two := pairs.apart(waiting):
-        return _apart(two, what, rare)
-    why = ""
-    if rare and rare.wait.place and "group=" in rare.wait.place.text:
-        rare, why = None, "where that is a group of some ranks, one of it that stands elsewhere is the cause"
-    return Explanation(
-        "collective-order", what, why, fix, blocked=False,
-        named=rare.members if rare else (), frame=(rare or waiting[-1]).wait.place,
-    )  # fmt: skip
-
-
-def _apart(two: Sequence[Cohort], what: str, rare: Optional[Cohort]) -> Explanation:
-    """Ranks in `send` or `recv` that do not come to the collective of the others."""
-    named = [one for group in two for one in group.members]
-    why = "the others' collective cannot end without it, unless their group leaves it out"
-    if len(two) == 2:
-        why = "inferred from their lines: these two are partners, and their `send` and `recv` do not meet"
-    elif rare not in two:
-        named = []
-    fix = (
-        "compare both sides of that `send` or `recv`: partner, tag, sizes, group, and how often each calls it"
-    )
-    place = two[0].wait.place
-    return Explanation("collective-absent", what, why, fix, False, len(two) == 2, tuple(named), place)
-
-
-def _all_join(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanation:
-    """All that were seen wait for others to join a process group; with who waits for them by Ray."""
-    said = "; ".join(f"{group.names} {does(group)}{where(group)}" for group in waiting[:4])
-    asking = [group for group in groups if group.wait.kind == kinds.RAY]
-    met = f", while {asking[0].names} {does(asking[0])}{where(asking[0])}" if asking else ""
-    why = "who has not come is not among them, unless their addresses or world sizes differ"
-    place = waiting[0].wait.place
-    return Explanation(
-        "rendezvous", f"{said}{met}", why, DOES[kinds.RENDEZVOUS][1], inferred=True, frame=place
-    )
-
-
-def _stranger(waiting: Sequence[Cohort]) -> Optional[Cohort]:
-    """The smallest group, where it is the only one of that size; else the only one that came there by other
-    functions than the largest group did. None where neither tells."""
-    least = len(waiting[-1].members)
-    if least == len(waiting[0].members):
-        return None
-    rare = [group for group in waiting if len(group.members) == least]
-    others = [group for group in rare if _way(group) != _way(waiting[0])]
-    return rare[0] if len(rare) == 1 else others[0] if len(others) == 1 else None
-
-
-def _way(group: Cohort) -> Tuple[str, ...]:
-    """The functions of the program by which the group came to its line."""
-    frames = group.wait.thread.frames if group.wait.thread else ()
-    return tuple(frame.function for frame in frames if not is_library(frame))
 
 
 def _chain(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
@@ -329,7 +259,9 @@ def _chain(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
     ends = _ends(able, able)
     if all(waits.of(one).kind in (kinds.RAY, kinds.PLACEMENT) for one in ends):
         return on_ray.all_wait(people)
-    firm = [one for one in ends if waits.of(one).kind != kinds.LOOP] or ends
+    # An actor that sleeps for a moment is one that works beside the others, such as a logger.
+    steady = [one for one in ends if not (one.command.startswith("ray::") and polls(one))] or ends
+    firm = [one for one in steady if waits.of(one).kind != kinds.LOOP] or steady
     firm = [one for one in firm if acts(one)] or firm
     firm = [one for one in _ends(_roots(able), able) if one in firm] or firm
     best = cohorts(firm)
@@ -361,10 +293,12 @@ def _of_all(found: Explanation, people: Sequence[Process], able: Sequence[Proces
     outside = not any(in_circle(one, able) for one in found.named) and "; behind it" not in found.what
     if len(every) < 2 or not outside or any(one not in found.named for one in every):
         return found
+    worlds = {str(one.facts.get("world", "")) for one in ranked}
+    whole = every is ranked and worlds == {str(len({one.rank for one in ranked}))}
     who = "ranks" if every is ranked else "processes"
     differ = by_callers(Cohort(waits.of(every[0]), tuple(every)))
-    told = ", but not by one call" if differ else ": none of them differs"
-    what = f"{found.what}; all {who} of the run do so{told}"
+    told = ", but not by one call" if differ else ""
+    what = f"{found.what}; all {who} {'of the run' if whole else 'that were seen'} do so{told}"
     return replace(found, what=what, named=() if every is ranked else found.named)
 
 
@@ -389,7 +323,7 @@ def _roots(able: Sequence[Process]) -> List[Process]:
 
 def _several(best: Sequence[Cohort]) -> Explanation:
     said = "; ".join(f"{group.names} {does(group)}{where(group)}" for group in best[:4])
-    what = f"several processes stand, and none is shown to wait for another: {said}"
+    what = f"several processes stand, and none of these is shown to wait for another: {said}"
     return Explanation("several", what, "", "look at their stacks", inferred=True, frame=best[0].wait.place)
 
 

@@ -76,7 +76,9 @@ def _behind(
 ) -> Optional[Set[int]]:
     """The processes that the call waits for, none of them itself; None where that is not known."""
     if call.startswith("wait") or " on /dev/ptmx" in call:
-        return {other for other, facts in known.items() if facts and facts["parent"] == pid} or None
+        children = {other for other, facts in known.items() if facts and facts["parent"] == pid}
+        one = call.rpartition(" of ")[2]
+        return children & {int(one) if one.isdecimal() else 0} or children or None
     if call.startswith((*_AT_LOCKS, *_NAPS)):
         return (holders.get(pid, set()) & set(known)) or None
     if call in _POLLS:

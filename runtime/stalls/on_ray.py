@@ -9,8 +9,8 @@ import re
 from typing import List, Optional, Sequence
 
 from jobspec.runtime.stalls import kinds, waits
-from jobspec.runtime.stalls.blame import Explanation
 from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, cohorts, does, where
+from jobspec.runtime.stalls.explanation import Explanation
 from jobspec.runtime.stalls.phrases import DOES
 from jobspec.runtime.stalls.stacks import Process
 
@@ -36,7 +36,7 @@ def demand(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
         what = f"Ray has no room now for {full[0]}, and {met}"
         return Explanation("ray-demand", what, why, fix, named=waiting[0].members, frame=place)
     if pending:
-        what = f"Ray has not the resources for {pending[0]}, and {met}"
+        what = f"Ray has not started {pending[0]}, and {met}"
         why = str(view.ray.get("have", ""))
         fix = "ask for less (CPUs and GPUs of each bundle, the strategy), or for more nodes"
         return Explanation("ray-demand", what, why, fix, named=waiting[0].members, frame=place)
@@ -49,7 +49,7 @@ def demand(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
             "ray", f"{again[0]}, and {met}", "", fix, inferred=True, named=waiting[0].members, frame=place
         )
     if dead and not busy:
-        what = f"the actor {dead[0]} is dead, no other runs anything, and {met}"
+        what = f"the actor {dead[0]} is dead, no other is seen to run anything, and {met}"
         fix = "look for its end in its log (`logs/<node>/ray`)"
         return Explanation(
             "ray-actor-dead", what, "", fix, inferred=True, named=waiting[0].members, frame=place
@@ -74,11 +74,10 @@ def _queued(view: View, waiting: Sequence[Cohort], busy: Sequence[Process]) -> O
     if not queued or any(waits.of(one).kind not in (kinds.RAY, kinds.PLACEMENT) for one in busy):
         return None
     asks = next((group for group in waiting if group.members[0].command.startswith("ray::")), waiting[0])
-    what = f"no node has room for {queued[0]}, no process of Ray is at work, and {asks.names} {does(asks)}"
+    met = f"{asks.names} {does(asks)}{where(asks)}"
+    what = f"no node has room for {queued[0]}, no process of Ray is seen at work, and {met}"
     fix = "leave room beside the actors (their `num_cpus`, `num_gpus`), or let the task ask for less"
-    return Explanation(
-        "ray-demand", f"{what}{where(asks)}", "", fix, False, True, asks.members, asks.wait.place
-    )
+    return Explanation("ray-demand", what, "", fix, False, True, asks.members, asks.wait.place)
 
 
 def all_wait(people: Sequence[Process]) -> Optional[Explanation]:

@@ -97,13 +97,14 @@ def kind(pace: Pace, engine: str, lines: float) -> str:
     if engine:
         return f"an engine generates all the time: `{engine}`"
     if lines > 0:
-        return f"it prints {lines:.0f} lines, all of kinds that it has printed before"
+        return f"it prints {lines:.0f} lines, none of them a sign of work"
     if gpu is not None and gpu >= 90 and (cores or 0) < 1:
-        return f"its GPUs are busy ({gpu:.0f} %) and nothing else: they may wait in a collective"
+        return f"its GPUs are busy ({gpu:.0f} %), its CPUs hardly: they may wait in a collective"
     if cores is not None and cores >= 0.5:
         return f"its CPUs are busy ({cores:.1f} cores)"
     if cores is not None:
-        return "nothing moves: no output, no CPU" + (f", GPUs at {gpu:.0f} %" if gpu is not None else "")
+        gpus = f", GPUs at {gpu:.0f} %" if gpu is not None else ""
+        return f"no output, and hardly any CPU ({cores:.1f} cores){gpus}"
     return "no output"
 
 

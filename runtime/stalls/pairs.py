@@ -8,7 +8,7 @@ from typing import List, Optional, Sequence
 from jobspec.runtime.stalls import kinds
 from jobspec.runtime.stalls.cohorts import Cohort
 
-SIDES = {"send": ("sends", "receives"), "recv": ("receives", "sends")}
+SIDES = {"send": ("sends", "receive"), "recv": ("receives", "send")}
 _PARTNER = re.compile(r"\b(?:send|recv)\w*\([^=]*?(?:\b(?:dst|src)=|, )(\d+)\s*[,)]")
 
 

@@ -15,8 +15,8 @@ DOES: Dict[str, Tuple[str, str, bool]] = {
         False,
     ),
     kinds.RENDEZVOUS: (
-        "waits for the other ranks to join the process group",
-        "see why the ranks that are missing did not come: their logs, and whether they reach MASTER_ADDR",
+        "waits in the making of a process group (`{op}`)",
+        "see which ranks do not come to it, and whether all reach MASTER_ADDR and MASTER_PORT of this run",
         True,
     ),
     kinds.DEVICE: (
@@ -34,15 +34,15 @@ DOES: Dict[str, Tuple[str, str, bool]] = {
         "compare the group's bundles with the nodes: `ray status`",
         True,
     ),
-    kinds.IDLE: ("waits for work", "see why nobody gives it any", True),
+    kinds.IDLE: ("waits for work", "see who should give it some", True),
     kinds.LOOP: (
         "waits in its event loop",
-        "see what the loop's tasks wait for: a peer that is gone, or a future that nobody sets",
+        "see what the loop's tasks wait for: a peer, a program, a future",
         True,
     ),
     kinds.LOADER: (
-        "waits for a worker of its data loader",
-        "see the stacks of the loader's workers; try `num_workers=0`",
+        "waits in its data loader",
+        "see the stacks of the loader's workers and threads; try `num_workers=0`",
         True,
     ),
     kinds.QUEUE: (
@@ -52,7 +52,7 @@ DOES: Dict[str, Tuple[str, str, bool]] = {
     ),
     kinds.CHILD: ("waits for a process that it has started", "see what that process does", True),
     kinds.JOIN: ("waits for one of its threads", "see the stack of that thread", True),
-    kinds.FUTURE: ("waits for a future", "see the thread that computes it", True),
+    kinds.FUTURE: ("waits for a future", "see who should set its result", True),
     kinds.NETWORK: (
         "waits for the network",
         "look at the peer; give the request a time limit",
@@ -64,13 +64,14 @@ DOES: Dict[str, Tuple[str, str, bool]] = {
         True,
     ),
     kinds.LOCK: (
-        "waits for a lock",
-        "see which thread holds it; take locks in one order, and release them on every path",
+        "waits for a lock or a semaphore",
+        "see who has taken it; take locks in one order, and release them on every path",
         False,
     ),
     kinds.FILE_LOCK: (
         "waits for a lock on a file",
-        "see who has the locked file open (`fuser`): the lock is free once all that share it have closed it",
+        "see who has the locked file open (`fuser`): the lock is free once all that share it have closed it;"
+        " a soft lock once its file is removed",
         True,
     ),
     kinds.PIPE: (
@@ -78,9 +79,9 @@ DOES: Dict[str, Tuple[str, str, bool]] = {
         "see who should write to it or read from it, or close it",
         True,
     ),
-    kinds.SLEEP: ("sleeps", "see what it waits for, and give that a time limit", True),
+    kinds.SLEEP: ("sleeps", "see why it sleeps at this line, and for how long", True),
     kinds.DISK: (
-        "is stuck in the kernel ({op})",
+        "waits in the kernel ({op})",
         "look at that file system: its server, its mount on that node, the kernel's log",
         True,
     ),
@@ -90,28 +91,33 @@ DOES: Dict[str, Tuple[str, str, bool]] = {
         True,
     ),
     kinds.BUSY: (
-        "computes",
+        "uses the CPU",
         "see whether this code ends: profile it (`py-spy record`), or give it a time limit",
         True,
     ),
     kinds.SIGNALLED: (
         "waits for a signal",
-        "a signal that came before this wait wakes nobody: block it first and take it by "
-        "`signal.sigtimedwait`, or use an event or a pipe",
+        "see who should send it; one that comes before this wait wakes nobody: block it first and take it by"
+        " `signal.sigtimedwait`, or use an event or a pipe",
         True,
     ),
     kinds.OTHER: ("stands", "look at its stack", True),
 }
+_STREAM = (
+    "waits at a stream of asyncio (a connection, or the pipe of a program)",
+    "look at the other end; give the request a time limit",
+    True,
+)
 # (kind, op) of waits that have words of their own
 SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
     (kinds.QUEUE, kinds.DRAIN): (
-        "cannot end, since nobody empties its multiprocessing queue, whose rest does not fit into the pipe",
+        "cannot end before the rest of its multiprocessing queue is in the pipe",
         "take everything from the queue before you join the process",
         False,
     ),
     (kinds.NETWORK, kinds.JOINED): (
-        "waits until all of its world have joined its store",
-        "see which of them never opens that store, and why: all need the same address, port and world size",
+        "waits in the opening of a store of torch.distributed",
+        "see who of its world has not opened that store: all need the same address, port and world size",
         True,
     ),
     (kinds.FILE_LOCK, kinds.BATON): (
@@ -120,18 +126,18 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
         True,
     ),
     (kinds.PIPE, kinds.DEBUGGER): (
-        "waits for input (a debugger)",
-        "remove the breakpoint (`breakpoint()`, `pdb.set_trace()`): nobody is at its prompt",
+        "waits for input (a debugger or an interactive console)",
+        "remove the breakpoint (`breakpoint()`, `pdb.set_trace()`), or answer its prompt",
         False,
     ),
     (kinds.PIPE, kinds.TERMINAL): (
         "waits for input from a terminal",
-        "answer the prompt beforehand, by an option or a variable: nobody is at that terminal",
+        "answer the prompt beforehand, by an option or a variable",
         False,
     ),
     (kinds.QUEUE, kinds.INNER): (
         "waits at a queue of its own process",
-        "see which thread or coroutine should put into it, and whether an error ended that one",
+        "see who should put into it, and whether an error ended that one",
         True,
     ),
     (kinds.PIPE, kinds.CONNECTION): (
@@ -150,23 +156,55 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
         True,
     ),
     (kinds.PIPE, kinds.HANDSHAKE): (
-        "waits for the authentication of whoever has connected to it",
-        "give the accepted connection a time limit, and take the next one meanwhile",
+        "waits in the authentication of a connection of `multiprocessing`",
+        "see who is at the other end; a listener serves nobody else meanwhile: give it a time limit",
         True,
     ),
     (kinds.QUEUE, kinds.OF_RAY): (
         "waits at a queue of Ray (`ray.util.queue`)",
-        "see which actor or task should put into it, and whether that one has ended",
+        "see who should put into it or take from it, whether that one has ended, and the queue's own actor",
         True,
     ),
     (kinds.QUEUE, kinds.RESULTS): (
         "waits for results of its multiprocessing pool",
-        "see what the pool's workers do, and whether one was killed: its task is never done again",
+        "see what the pool's workers do, and whether one was killed (a pool does not do its task again)",
         True,
     ),
     (kinds.JOIN, kinds.PROCESS): DOES[kinds.CHILD],
+    (kinds.CHILD, kinds.OUTPUT): (
+        "is in `communicate()` with a program that it has started",
+        "see what that program does, and who else has its output open",
+        True,
+    ),
+    (kinds.NETWORK, kinds.STREAM): _STREAM,
+    (kinds.PIPE, kinds.STREAM): _STREAM,
+    (kinds.NETWORK, kinds.SOCKET): (
+        "waits at a socket",
+        "look at the other end; give the request a time limit",
+        True,
+    ),
+    (kinds.LOCK, kinds.OF_QUEUE): (
+        "waits for the inner lock of a queue",
+        "see who has taken it; put into no queue in the handler of a signal: set a flag there",
+        False,
+    ),
+    (kinds.IDLE, kinds.SHUTDOWN): (
+        "serves calls of torch RPC until all its workers are in `shutdown()`",
+        "see which worker does not come to `rpc.shutdown()`",
+        True,
+    ),
+    (kinds.IDLE, kinds.BEGUN): (
+        "stands in Ray itself, in a call that it has begun",
+        "see what that call waits for: its arguments, or whoever takes what it yields",
+        True,
+    ),
+    (kinds.IDLE, kinds.RESULTS): (
+        "waits to hand over a result of its pool",
+        "see what the parent does with the results",
+        True,
+    ),
     (kinds.JOIN, kinds.RESULTS): (
-        "waits for the workers of its multiprocessing pool to end",
+        "waits for the end of its multiprocessing pool",
         "see what the pool's workers do",
         True,
     ),
@@ -176,8 +214,8 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
         True,
     ),
     (kinds.OTHER, kinds.SELECT): (
-        "waits for one of its pipes or connections (`select`, `poll`)",
-        "see which of them it has registered, and who should write to it",
+        "waits in `select` or `poll`",
+        "see what it has registered there, and who should write to that or read from it",
         True,
     ),
     (kinds.IDLE, kinds.ACCEPT): (
@@ -192,7 +230,7 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
     ),
     (kinds.PIPE, kinds.PROMPT): (
         "waits for input (`input()`)",
-        "answer the prompt beforehand, by an option or a variable: nobody writes to its input",
+        "answer the prompt beforehand, by an option or a variable",
         False,
     ),
     (kinds.PIPE, kinds.PTY): (
@@ -207,27 +245,27 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
     ),
     (kinds.LOCK, kinds.PROXY): (
         "waits for a lock of a multiprocessing manager",
-        "see who took it last, and whether that one ended without `release()`: take it by `with`",
+        "see who took it, and whether that one ended without `release()`: take it by `with`",
         False,
     ),
     (kinds.NETWORK, kinds.POOLED): (
         "waits until a connection of its own client's pool is free",
-        "close or read each response on every path, or allow more connections",
+        "close or read each response on every path, look at the requests that have them, or allow more",
         False,
     ),
     (kinds.LOOP, kinds.TURN): (
         "waits in its event loop for a lock or a semaphore",
-        "see which coroutine holds it; release it on every path, also after an error",
+        "see who has taken it; release it on every path, also after an error",
         False,
     ),
     (kinds.LOOP, kinds.SIGNAL): (
-        "waits in its event loop for an event or a condition",
-        "see which coroutine should set it, and whether an error or a timeout ended that one",
+        "waits in its event loop for an event, a condition or a barrier",
+        "see who should set or reach it, and whether an error or a timeout ended that one",
         False,
     ),
     (kinds.LOCK, kinds.NATIVE): (
-        "waits in a C function for another thread (futex)",
-        "take its stack with `py-spy dump --native` or GDB; a fork ends the threads of libraries",
+        "waits in a C function for another thread or process (futex)",
+        "take its stack with `py-spy dump --native` or GDB; a forked child has none of its parent's threads",
         False,
     ),
     (kinds.LOCK, kinds.SIGNAL): (
@@ -246,7 +284,7 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
         False,
     ),
     (kinds.COLLECTIVE, kinds.BACKWARD): (
-        "waits in `backward()`, where the ranks all_reduce their gradients",
+        "waits in `backward()`, as for an all_reduce of gradients",
         "see which ranks have fewer batches, or parameters without a gradient",
         False,
     ),

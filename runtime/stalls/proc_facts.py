@@ -46,6 +46,7 @@ _FILE_SYSTEMS = (
     ("ptlrpc_", "Lustre"), ("ldlm_", "Lustre"), ("cl_sync_io", "Lustre"), ("ll_", "Lustre"),
     ("ceph_", "Ceph"),
 )  # fmt: skip
+_GPUS = ("/dev/nvidia", "/dev/kfd")
 _STATES = {"01": "ESTABLISHED", "02": "SYN_SENT", "08": "CLOSE_WAIT", "0A": "LISTEN"}
 # `identity.recorder_variables`; a replaced one ends in ` (deleted)`
 _PIPE = re.compile(r"/ask_rank_(\d+)\.pipe$")
@@ -102,6 +103,8 @@ def gather(pid: int, networks: Networks) -> Dict[str, Any]:
             facts["nccl_rank"] = asked[0]
         if batons := _batons(pid, descriptors):
             facts["batons"] = batons
+        if any(target.startswith(_GPUS) for target in descriptors.values()):
+            facts["gpu"] = True
         facts["ends"] = _ends(pid, descriptors, sockets)
         facts["calls"] = {
             name: call for name in _threads(pid) if (call := _call(pid, name, descriptors, sockets))
@@ -150,6 +153,9 @@ def _call(pid: int, thread: str, descriptors: Dict[int, str], sockets: Sockets) 
         return f"{name or 'call'} in {where} of {kind}"
     if where in ("wait_for_partner", "fifo_open"):
         return "open of FIFO"
+    if name in ("wait4", "waitid") and len(words) > 2:
+        child = int(words[1 + (name == "waitid")], 16)
+        return f"{name} of {child}" if 0 < child < 1 << 31 else name
     if name not in _ON_FD or len(words) < 2:
         return name
     target = descriptors.get(int(words[1], 16), "")

@@ -237,6 +237,10 @@ def _launchers(known: Mapping[int, Dict[str, Any]]) -> None:
 def _own_ranks(known: Dict[int, Dict[str, Any]]) -> None:
     """Children inherit a rank's variables: only the first Python has it. One alone needs no number."""
     ranks = {pid: facts.get("rank", "") for pid, facts in known.items()}
+    started = {
+        facts.get("command", "") for facts in known.values()
+        if facts.get("rank") and facts.get("parent", 0) in (*known, os.getpid())
+    }  # fmt: skip
     for facts in known.values():
         parent = facts.get("parent", 0)
         if facts.get("world") == "1":
@@ -245,7 +249,8 @@ def _own_ranks(known: Dict[int, Dict[str, Any]]) -> None:
                 facts.pop("world")
         elif facts.get("rank"):
             child = ranks.get(parent) == facts["rank"] and proc_facts.is_python(parent)
-            if child or _is_orphan(facts, known):
+            left = parent not in (*known, os.getpid()) and started and facts.get("command", "") not in started
+            if child or left or _is_orphan(facts, known):
                 facts["of_rank"] = facts.pop("rank")
 
 

@@ -18,6 +18,8 @@ FUTURE = re.compile(r"\bfut\w*\.(?:wait|value)\(|\brpc_async\(.*\)\.wait\(|\.to_
 SYNC = re.compile(r"\.(?:item|tolist|cpu|numpy)\(\)|\.synchronize\(\)")
 JOINS = re.compile(r"\b(?:TCPStore|FileStore)\(")  # C++ polls until all of its world are there
 STORE = re.compile(r"(?:store|prefix)\w*\.(?:wait|get|multi_get)\(")
+STANDARD = re.compile(r"\bstd(?:in|out|err)\b")  # a stream of a program that it has started
+_JOINED = re.compile(r"\b(?!thread\b|worker\b)(\w{4,})\.join\(")  # a name that tells
 _LOCK = re.compile(r"^(?:async )?with (.+?):|^(?:\w+ = )?([\w.\[\]]+)\.acquire\(")
 _AWAITED = re.compile(r"([\w.\[\]]+)\.wait(?:_for)?\(")
 _LOCKISH = re.compile(r"(?i)lock|mutex|sem|guard|cond\b")
@@ -35,6 +37,12 @@ def awaited(text: str) -> str:
     """The lock, condition or event at which a line of the program waits."""
     found = _AWAITED.search(text)
     return found[1] if found else wanted_lock(text)
+
+
+def joined(place: Optional[Frame]) -> str:
+    """The name of the thread that a line joins, where it is one of its own."""
+    found = _JOINED.search(place.text) if place else None
+    return found[1].lower() if found else ""
 
 
 def naps(place: Optional[Frame]) -> bool:

@@ -5,124 +5,12 @@ Rules alone: a frame of a library that waits says for what. Where only the syste
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
-from typing import Iterator, List, Optional, Pattern, Tuple
+from typing import Iterator, List, Optional, Tuple
 
-from jobspec.runtime.stalls import calls, kinds, texts
+from jobspec.runtime.stalls import calls, kinds, texts, wait_rules
 from jobspec.runtime.stalls.libraries import is_library
 from jobspec.runtime.stalls.stacks import MAIN, Frame, Process, Thread
-
-# Debuggers, at whose prompt somebody is waited for; those of Ray wait for a connection first.
-_PROMPTS = r"(?:pdb|cmd|code)\.py|IPython/\S+\.py|ray/util/(?:rpdb|debugpy)\.py|debugpy/\S+\.py"
-_RULES: Tuple[Tuple[str, Pattern[str], Pattern[str]], ...] = tuple(
-    (kind, re.compile(rf"(?:^|/)(?:{file})$"), re.compile(rf"(?:{function})$"))
-    for kind, file, function in (
-        (kinds.RENDEZVOUS, r"torch/distributed/\S+\.py",
-         r"init_process_group|_new_process_group_helper|next_rendezvous|_env_rendezvous_handler|_create_c10d_store"
-         r"|_store_based_barrier|rendezvous"),
-        (kinds.COLLECTIVE, r"torch/distributed/\S+\.py", texts.COLLECTIVES),
-        (kinds.COLLECTIVE, r"torch/nn/parallel/distributed\.py|torch/distributed/utils\.py",
-         r"_sync_\w+|_verify_param_shape_across_processes|_\w+_broadcast_coalesced|_pre_forward"),
-        (kinds.COLLECTIVE, r"\S*(?:pynccl|custom_all_reduce|device_communicators/\w+)\.py",
-         texts.COLLECTIVES),
-        (kinds.DEVICE, r"torch/cuda/(?:__init__|streams)\.py", r"synchronize|wait"),
-        (kinds.PLACEMENT, r"ray/util/placement_group\.py", r"wait|ready|_call_placement_group_ready"),
-        (kinds.RAY, r"ray/_private/worker\.py", r"get|get_objects|wait"),
-        (kinds.LOADER, r"torch/utils/data/dataloader\.py",
-         r"_try_get_data|_get_data|_next_data|_shutdown_workers"),
-        (kinds.FILE_LOCK, r"torch/utils/file_baton\.py", r"wait"),
-        (kinds.FILE_LOCK, r"filelock/\S+\.py", r"_?acquire|__enter__|_poll_until_acquired"),
-        (kinds.PIPE, _PROMPTS, r"interaction|interact|_?cmdloop|listen|set_trace|wait_for_client"
-         r"|_?do_wait_suspend"),
-        (kinds.CHILD, r"subprocess\.py|multiprocessing/popen_\w+\.py",
-         r"wait|_wait|_try_wait|communicate|poll|_communicate"),
-        (kinds.IDLE, r"torch/distributed/rpc/api\.py", r"shutdown|_wait_all_workers"),
-        (kinds.FUTURE, r"torch/distributed/rpc/api\.py|torch/futures/__init__\.py",
-         r"rpc_sync|wait\w*|value"),
-        (kinds.IDLE, r"socket\.py|socketserver\.py|grpc/_server\.py",
-         r"accept|serve_forever|wait_for_termination"),
-        (kinds.JOIN, r"multiprocessing/(?:pool|process)\.py", r"join"),
-        (kinds.QUEUE, r"queue\.py|multiprocessing/(?:queues|pool)\.py", r"get|put|join|next|wait|poll"),
-        (kinds.PIPE, r"multiprocessing/connection\.py",
-         r"\w+_challenge|recv\w*|_recv\w*|_?send\w*|wait|poll"),
-        (kinds.FUTURE, r"concurrent/futures/\w+\.py", r"result|exception|wait|as_completed"),
-        (kinds.JOIN, r"threading\.py", r"join|_wait_for_tstate_lock|_shutdown"),
-        (kinds.LOCK, r"threading\.py|multiprocessing/synchronize\.py", r"wait|acquire|__enter__|wait_for"),
-        (kinds.LOOP, r"asyncio/(?:base_events|runners)\.py|uvloop/\S+",
-         r"run_forever|run_until_complete|_run_once|run"),
-        (kinds.NETWORK, r"socket\.py|ssl\.py|http/client\.py",
-         r"readinto|recv\w*|read\w*|accept|connect|create_connection|send\w*"),
-        (kinds.NETWORK, r"zmq/\S+", r"recv\w*|send\w*|poll"),
-        (kinds.NETWORK, r"urllib3/connectionpool\.py|httpcore/\S+", r"_get_conn|wait_for_connection"),
-        (kinds.NETWORK, r"grpc/_channel\.py", r"_blocking|__call__|_next|result|wait"),
-    )
-)  # fmt: skip
-_TASK_RULES = tuple(
-    (kind, re.compile(rf"(?:^|/)(?:{file})"), frozenset(functions))
-    for kind, file, functions in (
-        (kinds.SLEEP, r"asyncio/tasks\.py", ("sleep",)),
-        (kinds.QUEUE, r"asyncio/queues\.py", ("get", "put", "join")),
-        (kinds.CHILD, r"asyncio/subprocess\.py", ()),
-        (
-            kinds.NETWORK,
-            r"asyncio/streams\.py|aiohttp/(?:client|web_ws)|httpcore/|httpx/|websockets/|grpc/aio/",
-            (),
-        ),
-        (kinds.LOOP, r"asyncio/locks\.py", ()),
-    )
-)
-_OF_PIPES = (kinds.CONNECTION, kinds.FULL, kinds.HANDSHAKE)
-_OPS_OF_QUEUE = {"join": kinds.UNDONE, "put": kinds.FULL, "get": kinds.INNER}
-_OPS_OF_LOCK = {
-    "acquire": kinds.TURN,
-    "__aenter__": kinds.TURN,
-    "wait": kinds.SIGNAL,
-    "wait_for": kinds.SIGNAL,
-}
-# Where a client of HTTP waits until one of its own connections is free.
-_POOLS = re.compile(
-    r"aiohttp/connector\.py:_wait_for_available_connection|urllib3/connectionpool\.py:_get_conn"
-    r"|httpcore/\S+:wait_for_connection"
-)
-# What exactly is waited for, by the frame that says the kind.
-_FRAME_OPS: Tuple[Tuple[str, Pattern[str], str], ...] = (
-    (kinds.LOCK, re.compile(r":wait(?:_for)?$"), kinds.SIGNAL),
-    (kinds.QUEUE, re.compile(r"multiprocessing/pool\.py:"), kinds.RESULTS),
-    (kinds.PIPE, re.compile(r":\w+_challenge$"), kinds.HANDSHAKE),
-    (kinds.PIPE, re.compile(r"multiprocessing/connection\.py:_?send"), kinds.FULL),
-    (kinds.PIPE, re.compile(r"multiprocessing/connection\.py:wait$"), kinds.SELECT),
-    (kinds.PIPE, re.compile(r"multiprocessing/connection\.py:"), kinds.CONNECTION),
-    (kinds.QUEUE, re.compile(r":join$"), kinds.UNDONE),
-    (kinds.QUEUE, re.compile(r":put$"), kinds.FULL),
-    (kinds.QUEUE, re.compile(r"ray/util/queue\.py:"), kinds.OF_RAY),
-    (kinds.QUEUE, re.compile(r"(?:^|/)queue\.py:"), kinds.INNER),
-    (kinds.JOIN, re.compile(r"multiprocessing/pool\.py:"), kinds.RESULTS),
-    (kinds.JOIN, re.compile(r"multiprocessing/process\.py:"), kinds.PROCESS),
-    (kinds.FUTURE, re.compile(r"torch/(?:distributed/rpc/api|futures/__init__)\.py:"), kinds.RPC),
-    (kinds.IDLE, re.compile(r":accept$"), kinds.ACCEPT),
-    (kinds.FILE_LOCK, re.compile(r"file_baton\.py:"), kinds.BATON),
-    (kinds.PIPE, re.compile(""), kinds.DEBUGGER),
-    (kinds.NETWORK, _POOLS, kinds.POOLED),
-)
-# Frames of asyncio in which a coroutine waits for others.
-_GATHERS = re.compile(r"asyncio/(?:tasks\.py:(?:_wait|wait_for)|taskgroups\.py:\w+)$")
-# autograd's engine in C++: it runs hooks of the program in threads of its own, and waits there for DDP's.
-_ENGINE = re.compile(r"torch/autograd/(?:graph\.py:_engine_run_backward|__init__\.py:(?:backward|grad))$")
-_NATIVE: Tuple[Tuple[Pattern[str], str], ...] = (
-    (re.compile(r"nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Send|Recv|GroupEnd)"), kinds.COLLECTIVE),
-    (re.compile(r"ProcessGroup\w+::(allreduce|allgather|broadcast|barrier|alltoall|reduce_scatter|send|recv)"),
-     kinds.COLLECTIVE),
-    (re.compile(r"c10d::\S*Work\w*::(?:wait|synchronize)|gloo::\S*[wW]ait"), kinds.COLLECTIVE),
-    (re.compile(r"cu(?:da)?(?:Stream|Device|Event|Ctx)Synchronize"), kinds.DEVICE),
-    (re.compile(r"lock_PyThread_acquire_lock|PyThread_acquire_lock_timed"), kinds.LOCK),
-)  # fmt: skip
-FORKED = re.compile(r"multiprocessing/popen_fork\.py:[\w.]*_launch$")  # further out are the parent's frames
-_IDLE = re.compile(
-    r"ray/_private/workers/default_worker\.py|multiprocessing/pool\.py:worker"
-    r"|multiprocessing/managers\.py:[\w.]*_run_server|futures/process\.py:_process_worker"
-    r"|futures/thread\.py:_worker|torch/utils/data/_utils/worker\.py:_worker_loop"
-)
 
 
 @dataclass(frozen=True)
@@ -154,15 +42,22 @@ class Wait:
 
 def own_frame(thread: Thread) -> Optional[Frame]:
     """The innermost frame of the program itself; none of those of the parent that has forked it."""
-    inner = ""
     for frame in thread.frames:
-        proxy = frame.file == "<string>" and inner.endswith("multiprocessing/managers.py")
-        if not is_library(frame) and not proxy:
+        if not is_library(frame) and not _is_generated(frame, thread):
             return frame
-        if _IDLE.search(f"{frame.file}:{frame.function}") or FORKED.search(f"{frame.file}:{frame.function}"):
+        at = f"{frame.file}:{frame.function}"
+        if wait_rules.IDLE.search(at) or wait_rules.FORKED.search(at):
             return None
-        inner = frame.file
     return None
+
+
+def _is_generated(frame: Frame, thread: Thread) -> bool:
+    """Whether a library has made the code, as of a manager's proxy or a shared value."""
+    return (
+        frame.file == "<string>"
+        and frame.function != "<module>"
+        and any(one.file != frame.file and not is_library(one) for one in thread.frames)
+    )
 
 
 def working(process: Process) -> Optional[Thread]:
@@ -243,16 +138,19 @@ def _answers(thread: Thread) -> bool:
 def of_thread(process: Process, thread: Thread) -> Wait:
     place = own_frame(thread)
     if place is None and is_pooled(thread):
-        return Wait(kinds.IDLE, None, thread)
+        return Wait(kinds.IDLE, None, thread, _pooled(process, thread))
     if thread.is_task:
         return _of_task(thread, place)
     if _drains(process, thread):
         return Wait(kinds.QUEUE, place, thread, kinds.DRAIN)
     call = str(process.facts.get("calls", {}).get(str(thread.number), ""))
     told = _by_frames(thread, place) or _by_native(thread, place)
-    if told is not None and told.op in _OF_PIPES and told.op != kinds.HANDSHAKE and " on socket " in call:
+    pipe = told is not None and told.op in wait_rules.OF_PIPES and told.op != kinds.HANDSHAKE
+    if told is not None and pipe and " on socket " in call:
         by_call = calls.told(call, "")  # a connection with an address; one without is a pair's
         return replace(told, kind=by_call[0], op=by_call[1]) if by_call and by_call[1].strip() else told
+    if told is not None and told.kind == kinds.NETWORK and not told.op and call.endswith(" on socket"):
+        return replace(told, op=kinds.SOCKET)
     if told is not None:
         return told
     text = place.text if place is not None and place is thread.frames[0] else ""
@@ -265,15 +163,15 @@ def of_thread(process: Process, thread: Thread) -> Wait:
             return Wait(kinds.COLLECTIVE, place, thread, kinds.WORK, sure=False)
         if texts.FUTURE.search(text):
             return Wait(kinds.FUTURE, place, thread, kinds.RPC, sure=False)
-    if texts.SYNC.search(text):  # of a tensor on the CPU this takes no time
+    if texts.SYNC.search(text) and _may_be_gpu(process, call):
         return Wait(kinds.DEVICE, place, thread, sure=False)
-    if (name := texts.wanted_lock(text)) and thread.busy is not True:
+    if (name := texts.wanted_lock(text)) and thread.busy is not True and call in ("", "futex"):
         return Wait(kinds.LOCK, place, thread, name, sure=False)
     if thread.busy or call == "running":
         return Wait(kinds.BUSY, place, thread)
     if texts.JOINS.search(text):
         return Wait(kinds.NETWORK, place, thread, kinds.JOINED, sure=False)
-    if texts.STORE.search(text):
+    if texts.STORE.search(text) and call != "futex":
         return Wait(kinds.STORE, place, thread, sure=False)
     locked = process.facts.get("behind", {}).get(str(thread.number))
     if text and locked and "sleep" in call and "sleep" not in text:  # between two tries, as SQLite does
@@ -289,17 +187,20 @@ def _by_frames(thread: Thread, place: Optional[Frame]) -> Optional[Wait]:
     found: Optional[Wait] = None
     for frame in _inner(thread, place):
         name = frame.function.rsplit(".", 1)[-1]
-        kind = next((k for k, file, func in _RULES if file.search(frame.file) and func.match(name)), None)
+        rules = wait_rules.FRAMES
+        kind = next((k for k, file, func in rules if file.search(frame.file) and func.match(name)), None)
+        if kind == kinds.QUEUE and _at_its_lock(thread, name):
+            kind = kinds.LOCK
         if kind is not None and not (
             found and found.kind == kind == kinds.COLLECTIVE and name.startswith("_")
         ):
             lock = texts.wanted_lock(place.text) if kind == kinds.LOCK and place else ""
             at = f"{frame.file}:{name}"
-            op = next((op for k, where, op in _FRAME_OPS if k == kind and where.search(at)), "")
+            op = next((op for k, to, op in wait_rules.FRAME_OPS if k == kind and to.search(at)), "")
             found = Wait(kind, place, thread, name if kind in kinds.ON_RANKS else lock or op)
         elif (
             found
-            and found.op in (*_OF_PIPES, kinds.PROXY)
+            and found.op in (*wait_rules.OF_PIPES, kinds.PROXY)
             and frame.file.endswith("multiprocessing/managers.py")
         ):
             found = Wait(
@@ -311,11 +212,35 @@ def _by_frames(thread: Thread, place: Optional[Frame]) -> Optional[Wait]:
 def _by_native(thread: Thread, place: Optional[Frame]) -> Optional[Wait]:
     """By names of C functions, which GDB and `py-spy --native` show."""
     for frame in _inner(thread, place):
-        for pattern, kind in _NATIVE:
+        for pattern, kind in wait_rules.NATIVE:
             if found := pattern.search(frame.function):
                 op = next((part for part in found.groups() if part), "wait") if kind in kinds.ON_RANKS else ""
                 return Wait(kind, place, thread, op.lower())
     return None
+
+
+def _pooled(process: Process, thread: Thread) -> str:
+    """What else than waiting for work it does, without a frame of the program."""
+    if any(frame.function.endswith((".put", "_sendback_result")) for frame in thread.frames):
+        return kinds.RESULTS
+    return kinds.BEGUN if wait_rules.RAY_CALL.match(process.command) else ""
+
+
+def _may_be_gpu(process: Process, call: str) -> bool:
+    """Whether a line such as `x.cpu()` may wait for a GPU: of a tensor on the CPU it takes no time. An own
+    dump shows whether the process has one open, and that it sleeps or reads for another call of that line."""
+    if "calls" not in process.facts:
+        return True
+    by_call = calls.told(call, "")
+    return bool(process.facts.get("gpu")) and (by_call is None or by_call[0] in (kinds.LOCK, kinds.OTHER))
+
+
+def _at_its_lock(thread: Thread, name: str) -> bool:
+    """Whether a queue is not full, but its lock is taken. Who would get and waits for that lock, waits for
+    whoever gets before it, unless the queue is one of threads."""
+    inner = thread.frames[0]
+    entered = inner.function.rsplit(".", 1)[-1] == "__enter__"
+    return entered and (name == "put" or inner.file.endswith("threading.py"))
 
 
 def _inner(thread: Thread, place: Optional[Frame]) -> Iterator[Frame]:
@@ -331,7 +256,7 @@ def _in_backward(process: Process, thread: Thread, place: Optional[Frame]) -> bo
     if place is None or thread.busy is True or process.facts.get("world") == "1":
         return False
     inner = thread.frames[0]
-    return _ENGINE.search(f"{inner.file}:{inner.function}") is not None
+    return wait_rules.ENGINE.search(f"{inner.file}:{inner.function}") is not None
 
 
 def _is_native(thread: Thread) -> bool:
@@ -342,25 +267,29 @@ def _is_native(thread: Thread) -> bool:
 
 def is_pooled(thread: Thread) -> bool:
     """A worker of Ray, of a pool or of a data loader; without a frame of the program it has nothing to do."""
-    return any(_IDLE.search(f"{frame.file}:{frame.function}") for frame in thread.frames)
+    return any(wait_rules.IDLE.search(f"{frame.file}:{frame.function}") for frame in thread.frames)
 
 
 def runs_loop(thread: Thread) -> bool:
     """Whether the thread runs an event loop."""
-    return any(
-        kind == kinds.LOOP and file.search(frame.file) for frame in thread.frames for kind, file, _ in _RULES
-    )
+    loops = [file for kind, file, _ in wait_rules.FRAMES if kind == kinds.LOOP]
+    return any(file.search(frame.file) for frame in thread.frames for file in loops)
 
 
 def _of_task(thread: Thread, place: Optional[Frame]) -> Wait:
     """What a coroutine waits for; by the outermost frame of a library that tells."""
     found = Wait(kinds.LOOP, place, thread)
     for frame in _inner(thread, place):
-        for kind, file, functions in _TASK_RULES:
+        for kind, file, functions in wait_rules.TASKS:
             if file.search(frame.file) and (not functions or frame.function in functions):
-                ops = {kinds.LOOP: _OPS_OF_LOCK, kinds.QUEUE: _OPS_OF_QUEUE}.get(kind, {})
-                found = replace(found, kind=kind, op=ops.get(frame.function, ""))
-        if _POOLS.search(f"{frame.file}:{frame.function}"):
+                op = wait_rules.TASK_OPS.get(kind, {}).get(frame.function, "")
+                if kind == kinds.LOOP:  # an asyncio.Barrier waits at its condition
+                    op = found.op or op
+                found = replace(found, kind=kind, op=op)
+                if "asyncio/streams" in frame.file:
+                    program = place is not None and texts.STANDARD.search(place.text)
+                    found = replace(found, kind=kinds.PIPE) if program else replace(found, op=kinds.STREAM)
+        if wait_rules.POOLS.search(f"{frame.file}:{frame.function}"):
             return replace(found, kind=kinds.NETWORK, op=kinds.POOLED)
     return found
 
@@ -379,7 +308,7 @@ def coroutines(process: Process) -> List[Wait]:
 
 def _gathers(thread: Thread) -> bool:
     inner = thread.frames[0]
-    return _GATHERS.search(f"{inner.file}:{inner.function}") is not None
+    return wait_rules.GATHERS.search(f"{inner.file}:{inner.function}") is not None
 
 
 def _drains(process: Process, thread: Thread) -> bool:

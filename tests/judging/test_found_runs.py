@@ -273,7 +273,7 @@ def checkpoint(folder: Path, step: int, *names: str) -> None:
         ),
         (4, ("model-00001-of-00002.safetensors", "optimizer.pt"), Status.BLOCKED, "`model-00002-of-00002"),
         (4, ("adapter_model.safetensors", "optimizer.pt"), Status.PASS, "of step 4"),
-        (4, ("optimizer.pt",), Status.BLOCKED, "no file of `weights`"),
+        (4, ("optimizer.pt",), Status.BLOCKED, "no file of weights"),
         (2, ("model.safetensors", "optimizer.pt"), Status.BLOCKED, "not of the last step 4"),
     ],
 )
@@ -327,9 +327,13 @@ def test_resume_without_a_file_of_its_state_is_not_shown(lack: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("second", "steps", "reason"),
     [
-        ((), 4, "TRL's own output does not name"),
+        ((), 4, "a known line of a process that went on"),
         (("  Continuing training from global step 3",), 4, "the checkpoint of step 3"),
-        ((WENT_ON, "Didn't find an RNG file, if you are resuming a training"), 4, "TRL's own output"),
+        (
+            (WENT_ON, "Didn't find an RNG file, if you are resuming a training"),
+            4,
+            "the random state at step 2",
+        ),
         ((WENT_ON,), 9, "train steps up to 9"),
     ],
 )

@@ -83,3 +83,12 @@ def test_an_interrupt_says_what_the_run_had_waited_for(tmp_path: Path) -> None:
     assert verdict.result is BLOCKED
     said = "8 lines above it say `Error: No available node types can fulfill resource request {'GPU':`"
     assert f"(SIGINT, as of Ctrl-C); {said}, the first is train.log:2" in verdict.reason
+
+
+def test_records_that_name_no_step_are_no_steps(tmp_path: Path) -> None:
+    """Dicts without a bar are counted: how many steps each stands for, nothing says."""
+    values = [f"{{'loss': {1 - at / 100}, 'learning_rate': 1e-06, 'epoch': {at / 40}}}" for at in range(40)]
+    write(tmp_path / "train.log", [*values, END, "exit code 0"])
+    training = judged(tmp_path).deliverable("Training")
+    assert training is not None
+    assert training.reason.startswith("40 records of train steps were read, which name no step; all values")

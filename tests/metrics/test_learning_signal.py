@@ -141,7 +141,7 @@ def test_value_that_is_not_finite_is_named(bad: float) -> None:
 def test_value_whose_square_no_float_holds_is_named(huge: float) -> None:
     signal = assess(series(lambda step: huge if step >= 7 else step))
     assert (signal.moved, signal.reason) == (
-        False, f"the value of step 7 is {huge:.3g}, too large to tell a trend"
+        False, f"is {huge:.3g}, too large to tell a trend, at step 7"
     )  # fmt: skip
 
 

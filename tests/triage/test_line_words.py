@@ -12,7 +12,7 @@ from jobspec.triage import scan_lines
 
 LINES = [
     row
-    for file in sorted(Path(__file__).parent.glob("line_words*.yaml"))
+    for file in sorted(Path(__file__).with_name("line_words").glob("*.yaml"))
     for row in yaml.safe_load(file.read_text("utf-8"))
 ]
 

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 TRAINER_END = "train_runtime"  # the Hugging Face Trainer logs it when it has done what it was to do
 TRAINING, CHECKPOINT, RESUME, LEARNING = "Training", "Checkpoint", "Resume", "Learning"
-# A 0 that a trainer may log for want of a value, as without a KL coefficient: a metric that moves speaks
-# against it.
-DOUBTFUL = frozenset({"frozen-policy", "zero-gradient"})
 MAX_TOLD = 3  # patterns that a reason names beside the first; the findings name all
 
 
@@ -73,11 +70,7 @@ def learning_deliverable(evidence: Evidence) -> Deliverable:
         turn, told = _turn(rows, _direction(expected))
         ends = tuple(dict.fromkeys((row_item(turn), *ends)))
         reasons += told
-    fatal = [
-        one
-        for one in problems
-        if one.fatal and not (evidence.foreign and signal.moved and one.kind in DOUBTFUL)
-    ]
+    fatal = [trouble for trouble in problems if trouble.fatal]
     if fatal:
         others = [trouble.what for trouble in problems if trouble not in fatal[:1]][:MAX_TOLD]
         reasons = [f"{fatal[0].what}: {fatal[0].why}", *others]
@@ -200,6 +193,8 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
     logged = sorted({row.step or 0 for row in rows})
     first = min(first, max(0, logged[0]))
     every = _distance(logged, _stated_distance(evidence, rows)) if evidence.foreign else 1
+    if evidence.foreign and {0, 1} <= set(logged) and logged[-1] < planned:
+        planned -= 1  # it counts from 0
     gaps = _gaps(logged, first, planned, every)
     if evidence.foreign and not gaps and logged[-1] < planned and _broke_off(evidence):
         gaps = [range(logged[-1] + 1, planned + 1)]
@@ -210,6 +205,9 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
     # Files of others may end before their run did.
     ran = "were read" if evidence.foreign and gaps else "ran"
     done = f"{due - sum(gap.stop - gap.start for gap in gaps)} of {due} {kind} {ran}"
+    counted = evidence.foreign and _only_counted(evidence, rows)
+    if counted:
+        done = f"{len(rows)} records of train steps were read, which name no step"
     if evidence.foreign and gaps and gaps[0].start == first:
         reason = f"the files show the train steps from {gaps[0].stop} on: those before are not proved"
         return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
@@ -220,25 +218,36 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
         kept_in_part = evidence.foreign and not failure_shown(evidence)
         lost = unseen(kept_in_part, f"{done}; step {gaps[0].start} is the first missing one", ends)
         return Deliverable(TRAINING, lost.status, lost.items, lost.reason)
-    bad = first_not_finite(evidence.metrics, finite)
-    if bad is not None:
-        values = evidence.metrics.values(bad.metric)
-        lost = sum(not math.isfinite(value) for value in values)
-        reason = f"{done}, but `{bad.metric}` of step {bad.step} is {bad.value}, not a finite number"
-        reason += f", as are {lost} of its {len(values)} values" if lost > 1 else ""
-        return Deliverable(TRAINING, Status.FAIL, (row_item(bad),), reason)
-    idle = next(untrained(evidence.metrics, evidence.plan.expect.metric_keys), None)
-    if idle is not None:
-        return Deliverable(
-            TRAINING, Status.FAIL, (row_item(idle.row),), f"{done}, but {idle.what}: {idle.why}"
-        )
-    done += f", logged every {every} steps" if every > 1 and len(logged) > 1 else ""
+    spoilt = _spoilt(evidence, finite)
+    if spoilt is not None:
+        row, what = spoilt
+        return Deliverable(TRAINING, Status.FAIL, (row_item(row),), f"{done}, but {what}")
+    done += f", logged every {every} steps" if every > 1 and len(logged) > 1 and not counted else ""
     if not announced and failure_shown(evidence):
         unknown = "and jobspec finds no number of planned steps: give `--steps`"
         reason = f"{done}, then the log shows a failure, {unknown}"
         return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
-    done += "" if announced else " up to the last logged one, and jobspec finds no number of planned steps"
+    last = "" if counted else " up to the last logged one"
+    done += "" if announced else f"{last}, and jobspec finds no number of planned steps"
     return Deliverable(TRAINING, Status.PASS, ends, f"{done}; {all_finite(evidence.metrics)}")
+
+
+def _spoilt(evidence: Evidence, finite: Iterable[str]) -> tuple[Row, str] | None:
+    """What shows that steps were lost though they ran: no number, or nothing that was trained."""
+    bad = first_not_finite(evidence.metrics, finite)
+    if bad is not None:
+        values = evidence.metrics.values(bad.metric)
+        many = sum(not math.isfinite(value) for value in values)
+        what = f"`{bad.metric}` of step {bad.step} is {bad.value}, not a finite number"
+        return bad, what + (f", like {many - 1} more of its {len(values)} values" if many > 1 else "")
+    idle = next(untrained(evidence.metrics, evidence.plan.expect.metric_keys), None)
+    return None if idle is None else (idle.row, f"{idle.what}: {idle.why}")
+
+
+def _only_counted(evidence: Evidence, rows: Sequence[Row]) -> bool:
+    """Whether these rows' steps are their places in a log, and nothing says how many steps there are."""
+    known = evidence.plan.expect.options.get("steps") or evidence.metrics.planned
+    return not known and {row.source for row in rows} <= set(evidence.metrics.inferred)
 
 
 def _miscounted(evidence: Evidence, rows: Sequence[Row]) -> bool:

@@ -183,7 +183,7 @@ def _logged_elsewhere(evidence: Evidence, saved: Checkpoint, log: str) -> bool:
             row.source != log
             and row.line
             and row.metric in last
-            and math.isclose(row.value, last[row.metric])
+            and math.isclose(row.value, last[row.metric], rel_tol=1e-4)
         ):
             lines[row.source, row.line] += 1
     return max(lines.values(), default=0) >= min(MIN_ALIKE, len(last)) > 1

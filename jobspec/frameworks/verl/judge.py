@@ -192,7 +192,8 @@ def judge_capture(seen: Seen) -> Deliverable:
         return Deliverable(CAPTURE, lost.status, reason=lost.reason)
     rows = seen.evidence.metrics.series(GRAD)
     if not rows:
-        lost = unseen(seen.evidence.foreign, f"no record holds `{GRAD}`")
+        what = "no record holds" if seen.evidence.foreign else "no metrics were captured: there is no"
+        lost = unseen(seen.evidence.foreign, f"{what} `{GRAD}`")
         return Deliverable(CAPTURE, lost.status, reason=lost.reason)
     run_logs = [log for log in logs if Path(log.path).stem in ("train", "resume")] or logs
     items = (

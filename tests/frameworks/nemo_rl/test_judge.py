@@ -261,7 +261,7 @@ def test_validation_is_no_train_step(tmp_path: Path) -> None:
     log = section("A").partition(STEPS)[0] + section("B").partition("Saving checkpoint")[0]
     verdict = judged(write(tmp_path / "run", log, {"validation/accuracy": {"2": 0.2}}))
     assert (verdict.result, status(verdict, RUN)) == ("Fail", Status.FAIL)
-    assert "no train step was completed" in reason(verdict, RUN)
+    assert "no known line or record shows a completed train step" in reason(verdict, RUN)
 
 
 def test_exit_code_of_the_batch_script_proves_nothing(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_a_rank_without_a_process_only_where_all_nodes_answered() -> None:
     assert explain.explain(View(alive)).kind == "collective-all"
     found = explain.explain(View(alive, complete=True))
     assert found.kind == "rank-gone"
-    assert found.what.startswith("rank 1 has no process")
+    assert found.what.startswith("rank 1 has no process that is seen on any node")
 
 
 def test_the_worker_that_a_ray_get_waits_for() -> None:
@@ -144,7 +144,7 @@ def test_a_task_for_which_idle_actors_leave_no_room() -> None:
     assert (found.kind, [one.pid for one in found.named], found.inferred) == ("ray-demand", [1], True)
     assert found.what.startswith(
         "no node has room for 1 task `score` of {CPU: 1} (actors hold: `Engine` {CPU: 8}), "
-        "no process of Ray is at work, and pid 1 on `n1` waits for a result of Ray"
+        "no process of Ray is seen at work, and pid 1 on `n1` waits for a result of Ray"
     )
     trainer = process(3, *RAY_GET, command="ray::Trainer.fit")
     found = explain.explain(View([*people, trainer], ray=QUEUED, complete=True))
@@ -192,7 +192,8 @@ def test_the_prompt_of_a_debugger(file: str, function: str) -> None:
     child = process(2, Frame("pump", "/r/t.py", 20), parent=1, calls={"2": "clock_nanosleep"})
     found = explain.explain(View([stands, child, process(3, *REDUCE, rank="1")]))
     assert [one.pid for one in found.named] == [1]
-    assert "pid 1 waits for input (a debugger) at step (/r/t.py:7), while rank 1" in found.what
+    said = "pid 1 waits for input (a debugger or an interactive console) at step (/r/t.py:7), while rank 1"
+    assert said in found.what
     assert not found.blocked
 
 
@@ -207,7 +208,7 @@ def test_a_rank_that_works_is_late_and_not_stuck() -> None:
     now = process(2, Frame("evaluate", "/r/e.py", 2), rank="1", cpu_s=29.0, time=30.0)
     waits = process(1, *REDUCE, rank="0", cpu_s=0.0, time=0.0)
     found = explain.explain(View([waits, before], [waits, now]))
-    assert "rank 1 on `n1`, pid 2 moves: it is late, or works without end" in found.what
+    assert "rank 1 on `n1`, pid 2 moves between the two samples" in found.what
     assert found.frozen is False
 
 
@@ -281,7 +282,7 @@ def test_a_read_that_its_file_system_does_not_answer() -> None:
     reader = process(9, Frame("load", "/r/data.py", 3, "file.read()"), rank="1", calls=call)
     found = explain.explain(View([process(1, *REDUCE, rank="0"), reader]))
     assert (found.kind, found.blocked, found.inferred) == ("disk", True, False)
-    assert "is stuck in the kernel (read on /mnt/shard.bin of fuse.s3fs) at load" in found.what
+    assert "waits in the kernel (read on /mnt/shard.bin of fuse.s3fs) at load" in found.what
 
 
 def test_an_open_that_its_file_system_does_not_answer() -> None:

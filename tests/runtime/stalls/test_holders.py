@@ -71,6 +71,19 @@ def test_the_other_end_of_a_pipe_and_the_child(fork: Start) -> None:
     assert known[parent]["behind"][str(parent)] == [[child, known[child]["command"][:60], "read on pipe"]]
 
 
+@pytest.mark.parametrize(("call", "both"), [("os.waitpid(child, 0)", False), ("os.wait()", True)])
+def test_one_child_of_several(fork: Start, call: str, both: bool) -> None:
+    text = (
+        f"{BEGIN}other = os.fork()\nif not other:\n    time.sleep(60)\n{FORK}    print(other, flush=True)\n"
+    )
+    parent, child = fork(f"{text}    {call}\nelse:\n    time.sleep(60)\n")
+    (other,) = {int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()} - {
+        child
+    }
+    known = told(parent, child, other)
+    assert behind(known[parent], parent) == (sorted([child, other]) if both else [child])
+
+
 def test_a_pipe_of_which_nobody_else_has_the_other_end(fork: Start) -> None:
     text = f"{BEGIN}{FORK}    time.sleep(60)\nelse:\n"
     _, child = fork(f"{text}    read, write = os.pipe()\n    os.read(read, 1)\n")

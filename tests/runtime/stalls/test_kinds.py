@@ -18,19 +18,19 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
     ("name", "kind", "pids", "rank", "function", "says"),
     [
         ("ddp_one_batch_less", "collective-order", [102], "2", "end_epoch",
-         "ranks 0-1 wait in `backward()`, where the ranks all_reduce their gradients at train_epoch"),
-        ("dedup_table_full", "busy", [102], "0", "insert", "pid 102 on `n1` computes at insert"),
+         "ranks 0-1 wait in `backward()`, as for an all_reduce of gradients at train_epoch"),
+        ("dedup_table_full", "busy", [102], "0", "insert", "pid 102 on `n1` uses the CPU at insert"),
         ("pool_shutdown_heartbeat", "join", [100], "0", "heartbeat",
          "thread `ThreadPoolExecutor-0_0` waits for an event, a condition or a barrier at heartbeat"),
         ("ray_sandbox_input", "pipe", [101], "", "run_sandbox",
          "the other end is pid 102 on `n1`, which waits at a pipe or a FIFO at <module> (<string>:1)"
          ": each waits for the other, while pid 100 on `n1` waits for a result of Ray"),
         ("server_asks_itself", "network", [101], "0", "Handler.score",
-         "; the other end is the process itself, while pid 100"),
+         "; at the other end listens the process itself, while pid 100"),
         ("task_done_missing", "queue", [100], "0", "score_all",
          "waits until `task_done()` is said of each item of its queue at score_all"),
         ("setter_cancelled", "event-loop", [100], "0", "generate",
-         "waits in its event loop for an event or a condition at generate"),
+         "waits in its event loop for an event, a condition or a barrier at generate"),
         ("sqlite_open_transaction", "sleep", [101], "1", "upload",
          "rank 1 on `n1`, pid 101 sleeps at upload (/r/sqlite_open_transaction.py:22): `time.sleep(3600)`, "
          "while rank 0 on `n1`, pid 100 waits for a lock on a file at log_metrics"),
@@ -39,17 +39,21 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
         ("manager_queue", "sleep", [102], "0", "score",
          "while pid 100 on `n1` waits at a queue or another object of a multiprocessing manager at main"),
         ("env_pipe", "pipe", [100], "0", "step", "at environment (/r/own_env_pipe.py:13)"),
-        ("server_thread", "network", [100], "0", "Handler.do_GET", "waits for a lock at Handler.do_GET"),
-        ("mp_lock", "sleep", [101], "0", "upload", "while pid 100 on `n1` waits for a lock at write"),
+        ("server_thread", "network", [100], "0", "Handler.do_GET",
+         "waits for a lock or a semaphore at Handler.do_GET"),
+        ("mp_lock", "sleep", [101], "0", "upload",
+         "while pid 100 on `n1` waits for a lock or a semaphore at write"),
         ("to_thread", "sleep", [100], "0", "score", "sleeps at score"),
         ("torchrun", "sleep", [103], "2", "next_batch", "while ranks 0-1 wait in the collective"),
         ("forked_ranks", "sleep", [103], "", "evaluate", "while pid 101 on `n1`; pid 102 on `n1` wait"),
         ("http_pool", "lock", [101], "1", "compact",
-         "which thread `Thread-1 (compact)` holds at compact (/r/own_http_pool.py:32), while rank 0 on"),
+         "by its lines thread `Thread-1 (compact)` holds one of that name at compact "
+         "(/r/own_http_pool.py:32), while rank 0 on"),
         ("threads_queue", "join", [100], "0", "produce", "waits for room in a full queue at produce"),
         ("grandchild_pipe", "subprocess", [100], "0", "run_tool", "(`sleep 3600`, clock_nanosleep)"),
         ("debugger", "pipe", [101], "1", "compute_advantages",
-         "rank 1 on `n1`, pid 101 waits for input (a debugger) at compute_advantages"),
+         "rank 1 on `n1`, pid 101 waits for input (a debugger or an interactive console) at "
+         "compute_advantages"),
         ("build_lock", "file-lock", [101], "1", "load_kernel",
          "pid 101 waits for the lock file of a kernel's build (`FileBaton`) at load_kernel "
          "(/r/stale_build_lock.py:34): `baton.wait()`; no process that was seen has such a file open, while"),
@@ -57,24 +61,28 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
          "waits in its event loop for a lock or a semaphore at handle (/r/asgi_lock.py:19): "
          "`await lock.acquire()`, while pid 100 on `n1` waits for the network at post_reward"),
         ("lock_over_request", "network", [100], "0", "fetch_weights",
-         "for which other coroutines wait at rollout (/r/async_lock_across_request.py:30)"),
+         "other coroutines wait for one of that name at rollout (/r/async_lock_across_request.py:30)"),
         ("loop_in_thread", "future", [100], "0", "update_weights",
-         "coroutine `Task-1` waits in its event loop for an event or a condition at update_weights"),
+         "coroutine `Task-1` waits in its event loop for an event, a condition or a barrier at "
+         "update_weights"),
         ("client_pool", "network", [101], "1", "score",
          "waits until a connection of its own client's pool is free at score"),
-        ("drain", "pipe", [100], "0", "run_tool", "; it waits for pid 101 (`cat`, write on pipe), which w"),
+        ("drain", "pipe", [100], "0", "run_tool",
+         "; it has started pid 101 (`cat`, write on pipe), where the"),
         ("log_handler", "lock", [100], "0", "Ship.emit",
          "thread `rollouts`, which is further in `Handler.handle` and so may hold it, waits for room in a f"),
         ("shell_pipeline", "network", [102], "0", "ask_judge",
-         "while pid 100 on `n1` waits for a process that it has started at evaluate"),
-        ("unix_socket", "lock", [101], "0", "take_slot", "while pid 100 on `n1` waits for the network at"),
+         "while pid 100 on `n1` is in `communicate()` with a program that it has started at "
+         "evaluate"),
+        ("unix_socket", "lock", [101], "0", "take_slot", "while pid 100 on `n1` waits at a socket at"),
         ("filelock", "network", [100], "0", "fetch", "while ranks 1-2 wait for a lock on a file at download"),
         ("ray_beside_loop", "queue", [102], "", "Reward.score",
          "pid 101 (`ray::Logger.run`) on `n1` sleeps at Logger.run"),
         ("ray_polled", "subprocess", [101], "", "compile_answer",
-         "it waits for pid 102 (`sleep 3600`, clock_nanosleep), while pid 100 on `n1` sleeps at <module>"),
+         "pid 102 (`sleep 3600`, clock_nanosleep), while pid 100 on `n1` sleeps at <module>"),
         ("pool_of_requests", "lock", [101], "0", "Handler.do_POST",
-         "waits for a lock at Handler.do_POST (/r/pool_of_requests.py:18): `slots.acquire()`, while pid 100"),
+         "waits for a lock or a semaphore at Handler.do_POST (/r/pool_of_requests.py:18): "
+         "`slots.acquire()`, while pid 100"),
         ("rank_serves_rank", "network", [101], "1", "fetch_rollouts",
          "the other end is rank 0 on `n1`, pid 100, which waits for an event, a condition or a barrier at "
          "Handler.do_GET (/r/rank_serves_rank.py:22): `policy.wait()`, while ranks 0, 2 wait in the"),
@@ -82,9 +90,9 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
          "pid 100 on `n1` waits for a signal at wait_for_engine (/r/ready_signal_before_pause.py:41): "
          "`signal.pause()`, while pid 101 on `n1` waits for a message at a pipe of `multiproc"),
         ("store_not_joined", "network", [100], "0", "init_weight_group",
-         "rank 0 on `n1`, pid 100 waits until all of its world have joined its store at init_weight_group"),
+         "rank 0 on `n1`, pid 100 waits in the opening of a store of torch.distributed at init_weight_group"),
         ("loader_pipe", "pipe", [101], "0", "read_shard",
-         "while pid 100 on `n1` waits for a worker of its data loader at epoch"),
+         "while pid 100 on `n1` waits in its data loader at epoch"),
         ("put_nowait_from_thread", "queue", [100], "0", "collect.<listcomp>",
          "waits at a queue of its own process at collect.<listcomp> (/r/put_nowait_from_thread.py:24)"),
         ("ray_stream_unread", "ray", [100], "", "<module>",
@@ -93,8 +101,8 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
         ("manager_lock_of_ended_worker", "lock", [100], "0", "publish_weights",
          "`lock.acquire()`; no process that was seen is shown to hold it, and pid 101 is the manager thr"),
         ("handler_takes_held_lock", "lock", [100], "0", "Metrics.report",
-         "and holds it itself at Metrics.record (/r/handler_takes_held_lock.py:25); `Metrics.report` is not "
-         "called by `self.rewards.sort()`: it runs on top of it, as the handler of a signal"),
+         "it holds one of that name itself, at Metrics.record (/r/handler_takes_held_lock.py:25); the line "
+         "`self.rewards.sort()` does not name `Metrics.report`: that is a callback, a destructor or the ha"),
         ("rpc", "lock", [101], "1", "score",
          "while rank 0 on `n1`, pid 100 waits for a future of torch, as its RPC gives at"),
         ("rpc_async_holder", "sleep", [101], "1", "fetch",
@@ -106,13 +114,15 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
         ("contextmanager_lock", "lock", [100], "0", "Log.exclusive",
          "/r/contextmanager_lock.py:30) (thread `uploader` sleeps at Log.upload"),
         ("thread_lock_over_await", "lock", [100], "0", "upload",
-         "holds at upload (/r/thread_lock_over_await.py:16); it cannot go on, since that thread runs"),
+         "holds one of that name at upload (/r/thread_lock_over_await.py:16); it cannot go on, "
+         "since that thread"),
         ("queue_beside_control_socket", "queue", [100], "0", "next_batch",
-         "`return batches.get()` (thread `control` waits for the network at control"),
+         "`return batches.get()` (thread `control` waits at a socket at control"),
         ("condition_holder_is_a_third", "lock", [100], "0", "refresh",
-         "waits for `changed` at publish (/r/condition_holder_is_a_third.py:29), which thread `refresher`"),
+         "waits for `changed` at publish (/r/condition_holder_is_a_third.py:29); by its lines "
+         "thread `refresher` holds one of that name at"),
         ("pool_joined_with_task", "network", [101], "0", "judge",
-         "`connection.recv(1)`, while pid 100 on `n1` waits for the workers of its multiprocessing pool"),
+         "`connection.recv(1)`, while pid 100 on `n1` waits for the end of its multiprocessing pool"),
         ("recv_from_any", "busy", [103], "3", "decode",
          "(/r/recv_from_any.py:30): `dist.barrier()`; rank 0 on `n1`, pid 100 waits in `recv`"),
         ("overwrite_prompt", "pipe", [101], "0", "export",
@@ -122,9 +132,9 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
         ("asyncio_queue_join", "queue", [100], "0", "score_all",
          "`await answers.join()`; other coroutines wait at a queue at scorer"),
         ("async_verifier_stdin_open", "pipe", [100], "0", "verify",
-         "; other coroutines wait at a queue at report (/r/async_verifier_stdin_open.py:38); it waits for"),
+         "; other coroutines wait at a queue at report (/r/async_verifier_stdin_open.py:38); it has started"),
         ("health_probe_never_authenticates", "sleep", [100], "0", "accept_engine",
-         "pid 100 waits for the authentication of whoever has connected to it at accept_engine"),
+         "pid 100 waits in the authentication of a connection of `multiprocessing` at accept_engine"),
     ],
 )  # fmt: skip
 def test_a_recorded_stall(name: str, kind: str, pids: list[int], rank: str, function: str, says: str) -> None:
@@ -146,13 +156,15 @@ def test_a_recorded_stall(name: str, kind: str, pids: list[int], rank: str, func
         (
             "ray_joins_group_after_get",
             [],
-            "(`ray::Engine.join_group`) on `n1` wait for the other ranks to join the process group at join",
+            "(`ray::Engine.join_group`) on `n1` wait in the making of a process group "
+            "(`init_process_group`) at join",
         ),
         ("recv_exact_too_much", [100, 101], "at recv_exact (/r/recv_exact_too_much.py:18)"),
         (
             "rpc_calls_back",
             [100, 101],
-            "waits for `lock` at weights (/r/rpc_calls_back.py:16), which thread `MainThread` holds",
+            "waits for `lock` at weights (/r/rpc_calls_back.py:16); by its lines thread "
+            "`MainThread` holds one of that name",
         ),
         ("ring_of_sends", [], "all of ranks 0-2 wait in the same place: `send` at rotate"),
         (
@@ -171,7 +183,7 @@ def test_all_or_none_of_those_that_wait_alike(name: str, pids: list[int], says: 
 
 def test_ranks_that_all_send() -> None:
     found = explain.explain(View(stacks.read((DUMPS / "ring_of_sends.txt").read_text())))
-    assert found.why == "each of them sends, and none of them receives"
+    assert found.why == "each of them sends there, and none is seen to receive"
     assert "batch_isend_irecv" in found.fix
 
 
@@ -192,7 +204,7 @@ def test_a_lock_is_the_one_of_that_name_in_its_class(there: str, line: str, held
         f'Thread 8 (idle): "other"\n    {there}  | {line}  |held self.lock\n'
     )
     found = explain.explain(View(stacks.read(text)))
-    assert ("which thread `other` holds" in found.what) == held
+    assert ("thread `other` holds one" in found.what) == held
 
 
 def test_all_that_were_seen_wait_for_others_to_join() -> None:
@@ -215,7 +227,8 @@ def test_an_actor_that_ray_starts_again_and_again_lacks_no_resources() -> None:
 def test_a_line_that_calls_the_function_is_interrupted_by_none() -> None:
     text = (DUMPS / "handler_takes_held_lock.txt").read_text().replace("self.rewards.sort()", "self.report()")
     found = explain.explain(View(stacks.read(text)))
-    assert found.what.endswith("holds it itself at Metrics.record (/r/handler_takes_held_lock.py:25)")
+    said = "it holds one of that name itself, at Metrics.record (/r/handler_takes_held_lock.py:25)"
+    assert found.what.endswith(said)
 
 
 def test_a_process_that_is_seen_to_hold_a_managers_lock_is_the_cause() -> None:
@@ -289,7 +302,7 @@ def test_a_locked_file_that_several_have_open() -> None:
         "    take (/r/a.py:9)  | fcntl.flock(file, fcntl.LOCK_EX)\n"
     )
     found = explain.explain(View(stacks.read(text)))
-    assert "; the locked file is open in that process itself and pid 8 (`python a.py`)" in found.what
+    assert "; the locked file is open in pid 7 itself and pid 8 (`python a.py`)" in found.what
 
 
 def test_what_differs_between_the_samples_is_named() -> None:

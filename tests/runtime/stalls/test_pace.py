@@ -136,7 +136,7 @@ def test_phases_of_the_lines() -> None:
 def test_kinds_from_outside() -> None:
     idle, spins, computes = {"cores": 0.0}, {"cores": 0.2, "gpu": 100.0}, {"cores": 7.5}
     for load, words in (
-        (idle, "nothing moves"),
+        (idle, "no output, and hardly any CPU (0.0 cores)"),
         (spins, "may wait in a collective"),
         (computes, "7.5 cores"),
     ):
@@ -144,5 +144,5 @@ def test_kinds_from_outside() -> None:
         for now in range(12):
             pace.see(Signs(float(now), STEP, {}, load))
         assert words in kind(pace, "", 0)
-    assert "of kinds that it has printed before" in kind(Pace(), "", 40)
+    assert "none of them a sign of work" in kind(Pace(), "", 40)
     assert "generates all the time" in kind(Pace(), "Running: 3 reqs", 0)

@@ -11,13 +11,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jobspec.rendering.run_folder import build_runtime
 from jobspec.runtime.stalls import explain, proc_facts, stacks, take
-from jobspec.runtime.stalls.blame import Explanation
 from jobspec.runtime.stalls.cohorts import View
+from jobspec.runtime.stalls.explanation import Explanation
 
 PY_SPY = shutil.which("py-spy", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}") or ""
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -205,7 +206,8 @@ def test_a_child_whose_queue_nobody_empties(start: Start) -> None:
     (child,) = children(process)
     found = explained([process.pid, child])
     assert (found.kind, found.blocked) == ("queue", False)
-    assert f"pid {child} on `n1` cannot end, since nobody empties its multiprocessing queue" in found.what
+    said = f"pid {child} on `n1` cannot end before the rest of its multiprocessing queue is in the pipe"
+    assert said in found.what
     assert f"while pid {process.pid} on `n1` waits for a process that it has started at main" in found.what
 
 
@@ -263,3 +265,17 @@ def test_a_launcher_is_no_rank_and_its_ranks_are(start: Start, monkeypatch: pyte
     }
     alone = stacks.read(take.take([process.pid], "n1", PY_SPY).text)
     assert [bool(one.facts.get("service")) for one in alone] == [False]
+
+
+def test_a_program_that_a_rank_has_left_behind_is_no_rank() -> None:
+    """Its parent is whoever takes orphans; ranks in a step of their own have none that is known."""
+    train, server = {"command": "python train.py", "world": "3"}, {"command": "python -c serve", "world": "3"}
+    known: dict[int, dict[str, Any]] = {
+        10: {**train, "rank": "0", "parent": os.getpid()},
+        11: {**server, "rank": "2", "parent": 1},
+    }
+    take._own_ranks(known)
+    assert (known[10]["rank"], known[11]) == ("0", {**server, "of_rank": "2", "parent": 1})
+    known = {pid: {**train, "command": f"python {pid}.py", "rank": str(pid), "parent": 1} for pid in (0, 1)}
+    take._own_ranks(known)
+    assert [known[pid]["rank"] for pid in known] == ["0", "1"]

@@ -1,0 +1,86 @@
+"""Ranks that all wait for other ranks: in one collective, in several, in `send` or `recv`, in a new group."""
+
+from __future__ import annotations
+
+from typing import Optional, Sequence, Tuple
+
+from jobspec.runtime.stalls import kinds, pairs
+from jobspec.runtime.stalls.cohorts import Cohort, by_callers, does, where
+from jobspec.runtime.stalls.explanation import Explanation
+from jobspec.runtime.stalls.libraries import is_library
+from jobspec.runtime.stalls.phrases import DOES
+
+_COMPARE = "compare both sides of each `send` and `recv`: partner, tag, sizes, group, how often it is called"
+
+
+def all_wait(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanation:
+    """All ranks are in collectives: the same one, or several."""
+    if all(group.wait.op == "init_process_group" for group in waiting):
+        return _all_join(waiting, groups)
+    if len(waiting) == 1:
+        waiting = by_callers(waiting[0]) or waiting
+    if len(waiting) == 1:
+        only = waiting[0]
+        what = f"all of {only.names} wait in the same place: `{only.wait.op}`{where(only)}"
+        why = "they came there by the same lines; sizes, arguments (`src`, `group`) or devices may differ"
+        fix = "compare the flight recorder's dumps (sizes and order), NCCL's log and the GPUs of all ranks"
+        if pair := pairs.SIDES.get(pairs.side(only)):
+            why = "each of them {} there, and none is seen to {}".format(*pair)
+            fix = "let the one of each pair send while the other receives, or use `batch_isend_irecv`"
+        return Explanation("collective-all", what, why, fix, inferred=True, frame=only.wait.place)
+    said = "; ".join(f"{group.names} {does(group)}{where(group)}" for group in waiting[:4])
+    what = f"the ranks wait at different places: {said}"
+    fix = "make all ranks call the same collectives in the same order; look for a branch that only some take"
+    if any(map(pairs.side, waiting)):
+        fix = _COMPARE
+    rare = _stranger(waiting)
+    if two := pairs.apart(waiting):
+        return _apart(two, what, rare)
+    why = ""
+    if rare and rare.wait.place and "group=" in rare.wait.place.text:
+        rare, why = None, "where that is a group of some ranks, one of it that stands elsewhere is the cause"
+    return Explanation(
+        "collective-order", what, why, fix, blocked=False,
+        named=rare.members if rare else (), frame=(rare or waiting[-1]).wait.place,
+    )  # fmt: skip
+
+
+def _apart(two: Sequence[Cohort], what: str, rare: Optional[Cohort]) -> Explanation:
+    """Ranks in `send` or `recv` that do not come to the collective of the others."""
+    named = [one for group in two for one in group.members]
+    why = "the others' collective cannot end without it, unless their group leaves it out"
+    if len(two) == 2:
+        why = "inferred from their lines: these two are partners, and their `send` and `recv` do not meet"
+    elif rare not in two:
+        named = []
+    place = two[0].wait.place
+    return Explanation("collective-absent", what, why, _COMPARE, False, len(two) == 2, tuple(named), place)
+
+
+def _all_join(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanation:
+    """All that were seen wait for others to join a process group; with who waits for them by Ray."""
+    said = "; ".join(f"{group.names} {does(group)}{where(group)}" for group in waiting[:4])
+    asking = [group for group in groups if group.wait.kind == kinds.RAY]
+    met = f", while {asking[0].names} {does(asking[0])}{where(asking[0])}" if asking else ""
+    why = "who has not come is not among them, unless their addresses or world sizes differ"
+    place = waiting[0].wait.place
+    return Explanation(
+        "rendezvous", f"{said}{met}", why, DOES[kinds.RENDEZVOUS][1], inferred=True, frame=place
+    )
+
+
+def _stranger(waiting: Sequence[Cohort]) -> Optional[Cohort]:
+    """The smallest group, where it is the only one of that size; else the only one that came there by other
+    functions than the largest group did. None where neither tells."""
+    least = len(waiting[-1].members)
+    if least == len(waiting[0].members):
+        return None
+    rare = [group for group in waiting if len(group.members) == least]
+    others = [group for group in rare if _way(group) != _way(waiting[0])]
+    return rare[0] if len(rare) == 1 else others[0] if len(others) == 1 else None
+
+
+def _way(group: Cohort) -> Tuple[str, ...]:
+    """The functions of the program by which the group came to its line."""
+    frames = group.wait.thread.frames if group.wait.thread else ()
+    return tuple(frame.function for frame in frames if not is_library(frame))

@@ -1,0 +1,113 @@
+"""Who is at the other end of what a process waits at, in words."""
+
+from __future__ import annotations
+
+from typing import Any, List, Optional, Sequence
+
+from jobspec.runtime.stalls import kinds, waits
+from jobspec.runtime.stalls.calls import ELSEWHERE
+from jobspec.runtime.stalls.chains import ON_HOLDERS, builders, copied, held_by, other_end
+from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, at, does, where
+from jobspec.runtime.stalls.hops import CONNECTED, Hop, call_of, lead
+from jobspec.runtime.stalls.inner import only_programs, within
+from jobspec.runtime.stalls.stacks import Process
+from jobspec.runtime.stalls.waits import Wait
+
+
+def far(members: Sequence[Process], view: View) -> str:
+    """Who is at the other end of what the first of them waits at; of several that it is told for that one."""
+    process = members[0]
+    told = _far(process, members, view)
+    same = [_far(other, members, view) == told for other in members[1:]]
+    return told if all(same) or not told.startswith("; ") else f"; {process.name}: {told[2:]}"
+
+
+def _far(process: Process, members: Sequence[Process], view: View) -> str:
+    hop = other_end(process, view)
+    wait = waits.of(process)
+    if hop is None:
+        return _of_rows(process, wait, view)
+    if hop.to is process:
+        locked = wait.kind == kinds.FILE_LOCK
+        return "; the process itself holds it" if locked else f"; {hop.lead} the process itself"
+    return _of_one(process, hop, members, view)
+
+
+def _of_one(process: Process, hop: Hop, members: Sequence[Process], view: View) -> str:
+    """The one process at the other end, what it does, and for whom that waits."""
+    theirs = waits.of(hop.to)
+    if waits.of(process).kind in (kinds.NETWORK, kinds.LOOP):
+        theirs = waits.answering(hop.to, theirs.thread) or within(hop.to, theirs, None)[0]
+    there = Cohort(theirs, (hop.to,))
+    told = f"; {hop.lead} {hop.to.name}, which {does(there)}{where(there)}"
+    beyond = other_end(hop.to, view)
+    if beyond is None or beyond.to is hop.to:
+        return told
+    if beyond.to is not process:
+        return f"{told}{_next(beyond, theirs, view)}"
+    if copied(process):
+        return f"{told}; that is another pipe: a fork may have left it this end"
+    if not hop.shown and hop.lead == CONNECTED:
+        return told
+    seems = "waits" if hop.shown and beyond.shown else "seems to wait"
+    return f"{'' if hop.to in members else told}: each {seems} for the other"
+
+
+def _next(hop: Hop, wait: Wait, view: View) -> str:
+    """Who is at the other end of that."""
+    if not hop.shown:
+        return ""
+    who = "that lock is held by" if wait.kind == kinds.FILE_LOCK else "the other end of that is"
+    there = waits.of(hop.to)
+    return f"; {who} {hop.to.name}, which {does(Cohort(there, (hop.to,)))}{at(there)}"
+
+
+def _of_rows(process: Process, wait: Wait, view: View) -> str:
+    """Those that could end the wait, where that is not one process of the dump."""
+    if wait.op == kinds.BATON and not builders(process, view.last):
+        return "; no process that was seen has such a file open"
+    if (wait.kind, wait.op) == (kinds.LOCK, kinds.PROXY):
+        through = [pid for pid, *_ in held_by(process) or ()]
+        manager = f", and pid {through[0]} is the manager through which it waits" if len(through) == 1 else ""
+        return f"; no process that was seen is shown to hold it{manager}"
+    streams = wait.kind == kinds.LOOP and (
+        only_programs(process) or any(one.kind == kinds.CHILD for one in waits.coroutines(process))
+    )
+    rows = held_by(process) if streams or wait.kind in ON_HOLDERS else None
+    if rows is None:
+        return ""
+    if not rows and wait.kind == kinds.OTHER:
+        return ""
+    if not rows:
+        return "; no other process of the run has the other end"
+    told = lead(call_of(process), many=len(rows) > 1, elsewhere=copied(process))
+    if wait.on_thread:
+        told = "behind it is" if len(rows) == 1 else "behind it are"
+    return f"; {told} {_holders(rows, process, view)}"
+
+
+def behind_thread(process: Process, wait: Wait, view: View) -> str:
+    """For whom the thread waits that the process waits for."""
+    thread = wait.thread if wait.kind != kinds.STOPPED else None
+    number = str(thread.number) if thread else ""
+    rows = process.facts.get("behind", {}).get(number)
+    call = str(process.facts.get("calls", {}).get(number, ""))
+    elsewhere = any(ELSEWHERE in row[2] for row in rows or ())
+    told = lead(call, many=len(rows or ()) > 1, elsewhere=elsewhere)
+    return f"; {told} {_holders(rows, process, view)}" if rows else ""
+
+
+def _holders(rows: Sequence[Sequence[Any]], process: Process, view: View) -> str:
+    """Processes with their command and system call, and for whom they wait themselves."""
+    ranked = {one.pid: f"rank {one.rank}, " for one in view.last if one.node == process.node and one.rank}
+    said: List[str] = []
+    for pid, command, call, *further in rows[:SHOWN]:
+        program = " ".join(str(command).split())
+        one = f"{ranked.get(pid, '')}pid {pid} (`{program}`{f', {call}' if call else ''})"
+        beyond: Optional[Sequence[Sequence[Any]]] = further[0] if further else None
+        if beyond:
+            own = str(call).startswith("wait")
+            link = "which waits for" if own else f"where {lead(str(call), many=len(beyond) > 1)}"
+            one += f", {link} {_holders(beyond, process, view)}"
+        said.append(f"pid {pid} itself" if pid == process.pid else one)
+    return " and ".join(said)

@@ -1,0 +1,156 @@
+"""For which of its own threads or coroutines a process waits, in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Dict, List, Optional, Sequence, Tuple
+
+from jobspec.runtime.stalls import kinds, texts, waits
+from jobspec.runtime.stalls.chains import held_by, other_end
+from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, at, called, does
+from jobspec.runtime.stalls.locks import holds, same_scope
+from jobspec.runtime.stalls.stacks import Frame, Process, Thread
+from jobspec.runtime.stalls.waits import Wait
+
+MOST_THREADS = 3  # in a sentence
+_TELLS_LITTLE = (kinds.QUEUE, kinds.LOOP, kinds.IDLE, kinds.LOCK, kinds.OTHER)
+
+
+def within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, str, Optional[Frame]]:
+    """Where it waits for other threads or coroutines: what these do, as a wait or in words, and the place."""
+    if wait.kind == kinds.LOOP and not (wait.thread and wait.thread.is_task):
+        return _in_loop(process, wait)
+    far = other_end(process, view) if wait.kind == kinds.NETWORK and view is not None else None
+    own = far is not None and far.to is process
+    inner = own or wait.on_thread
+    own_pool = wait.op == kinds.RESULTS
+    if not (inner or own_pool) and (wait.kind not in (kinds.QUEUE, kinds.LOCK) or wait.op == kinds.DRAIN):
+        return wait, "", wait.place
+    others = _other_threads(process, wait)
+    if name := texts.joined(wait.place) if wait.kind == kinds.JOIN else "":
+        called_so = [one for one in others if one.thread and name in one.thread.name.lower()]
+        others = called_so if len(called_so) == 1 else others
+    if taking := _taking(process) if wait.op == kinds.RESULTS else []:
+        return wait, f"; its results are taken by {_and_threads(process, taking, ', which')}", wait.place
+    feeding = [one for one in others if wait.op == kinds.RESULTS and one.thread and _feeds(one.thread)]
+    if feeding:
+        return wait, f"; its tasks come from {_and_threads(process, feeding, ', which')}", wait.place
+    if wait.kind == kinds.LOCK and (same := _at_same(process, wait)):
+        return wait, f"; {_and_threads(process, same)}", wait.place
+    if wait.kind == kinds.FUTURE and not others:  # of coroutines of a loop in another thread
+        others = waits.coroutines(process)
+    told = [one for one in others if one.kind not in _TELLS_LITTLE and (inner or not texts.naps(one.place))]
+    if len(told) == 1:
+        # Nothing shows that another thread is the one that should set an event or fill a queue.
+        here, rest = (replace(told[0], sure=False), wait) if inner else (wait, told[0])
+        label = rest.thread.label if rest.thread else "it"
+        return here, f" ({label} {does(Cohort(rest, (process,)))}{at(rest)})", here.place
+    if inner and len(others) == 1 and others[0].thread:
+        there = Cohort(others[0], (process,))
+        more = f"; {others[0].thread.label} {does(there)}{at(others[0])}"
+        # One that waits for work is told to end by whoever joins it; the place of any other is the cause.
+        rests = others[0].kind in (kinds.QUEUE, kinds.LOOP, kinds.IDLE) and others[0].op != kinds.FULL
+        idle = wait.kind == kinds.JOIN and rests
+        return wait, more, wait.place if idle else others[0].place
+    if inner and others and not told:
+        return wait, f"; {_and_threads(process, others)}", wait.place
+    return wait, "", wait.place
+
+
+def _at_same(process: Process, wait: Wait) -> List[Wait]:
+    """The other threads that wait at the same lock or condition, by the lines of the program."""
+    name = texts.awaited(wait.place.text) if wait.place else ""
+    found: Dict[Tuple[str, ...], Wait] = {}
+    for thread in process.threads if name and wait.place else ():
+        other = waits.of_thread(process, thread)
+        if thread is wait.thread or other.kind != kinds.LOCK or other.place is None or wait.place is None:
+            continue
+        if texts.awaited(other.place.text) == name and same_scope(name, other.place, wait.place):
+            found.setdefault((*other.key, called(other)), other)
+    return list(found.values())
+
+
+def _taking(process: Process) -> List[Wait]:
+    """The thread that takes the results of a pool, where it stands in a callback."""
+    found = [
+        waits.of_thread(process, thread)
+        for thread in process.threads
+        if any(frame.function.endswith("_handle_results") for frame in thread.frames)
+    ]
+    return [one for one in found if one.kind not in (kinds.PIPE, kinds.OTHER, kinds.BUSY)]
+
+
+def _feeds(thread: Thread) -> bool:
+    """Whether it is the thread of a pool that takes the tasks from an iterator of the program."""
+    return any(frame.function.endswith("_handle_tasks") for frame in thread.frames)
+
+
+def _and_threads(process: Process, others: Sequence[Wait], link: str = "") -> str:
+    """What further threads of it do, in words."""
+    return "; ".join(
+        f"{one.thread.label}{link} {does(Cohort(one, (process,)))}{at(one)}"
+        for one in others[:MOST_THREADS]
+        if one.thread
+    )
+
+
+def _in_loop(process: Process, wait: Wait) -> Tuple[Wait, str, Optional[Frame]]:
+    """The same of an event loop."""
+    piped = only_programs(process)
+    waiting = [
+        replace(one, kind=kinds.PIPE) if piped and one.op == kinds.STREAM else one
+        for one in waits.coroutines(process)
+    ]
+    if found := _holding(process, waiting):
+        holder, wanted = found
+        name = texts.wanted_lock(wanted.text)
+        more = f"; by its lines it holds `{name}`, and other coroutines wait for one of that name at {wanted}"
+        holder = replace(holder, kind=kinds.PIPE) if piped and holder.op == kinds.STREAM else holder
+        return replace(holder, sure=False), more, holder.place
+    if all(one.kind == kinds.LOOP for one in waiting):  # maybe for a thread of an executor
+        pool = [one for one in _other_threads(process, wait) if one.thread and waits.is_pooled(one.thread)]
+        if len(pool) == 1:
+            return replace(pool[0], sure=False), "", pool[0].place
+    # It may hold the lock that the others wait for; and those at a queue may only have nothing to do.
+    for op, at_what in ((kinds.TURN, "for a lock or a semaphore"), (kinds.INNER, "at a queue")):
+        outer = [one for one in waiting if one.op != op]
+        if len(outer) == 1 < len(waiting):
+            rest = next(one for one in waiting if one.op == op)
+            more = f"; other coroutines wait {at_what} at {rest.place}"
+            return replace(outer[0], sure=False), more, outer[0].place
+    if len(waiting) == 1:
+        return waiting[0], "", waiting[0].place
+    ops = {one.op for one in waiting}
+    wait = replace(wait, op=ops.pop()) if len(ops) == 1 and ops <= {kinds.TURN, kinds.SIGNAL} else wait
+    places = ", ".join(f"{one.place}" for one in waiting[:SHOWN])
+    return wait, f"; its coroutines wait at {places}" if places else "", wait.place
+
+
+def _holding(process: Process, waiting: Sequence[Wait]) -> Optional[Tuple[Wait, Frame]]:
+    """The coroutine that holds what others wait for, and waits for no lock itself; with their place."""
+    for one in waiting:
+        name = texts.wanted_lock(one.place.text) if one.op == kinds.TURN and one.place else ""
+        for task in process.threads if name and one.place else ():
+            if task.is_task and one.place and holds(task, name, one.place):
+                told = waits.of_thread(process, task)
+                if told.op != kinds.TURN:
+                    return told, one.place
+    return None
+
+
+def only_programs(process: Process) -> bool:
+    """Whether its streams can only be those of programs that it has started."""
+    far = [row for row in process.facts.get("sockets", ()) if row[1]]
+    return not far and bool(held_by(process))
+
+
+def _other_threads(process: Process, wait: Wait) -> List[Wait]:
+    """What the other threads of the program do, one of each place; for a future those of its pool alone."""
+    found = {
+        told.key: told
+        for thread in process.threads
+        if thread is not wait.thread and not thread.is_task and waits.own_frame(thread) is not None
+        for told in [waits.of_thread(process, thread)]
+    }
+    pool = [one for one in found.values() if one.thread and waits.is_pooled(one.thread)]
+    return pool if pool and wait.kind == kinds.FUTURE else list(found.values())
