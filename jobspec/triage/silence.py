@@ -232,7 +232,7 @@ def _why(end: Match, silence: Silence) -> str:
     elif not last.timed:
         parts.append("the time of that line is inferred from those above it")
     if work.count >= FEW_SIGNS and work.longest:
-        parts.append(f"no pause before it was longer than {_span(_up(work.longest))}")
+        parts.append(f"no pause between earlier signs of work was longer than {_span(_up(work.longest))}")
     if work.phase is not None and work.phase.line != last.line:
         parts.append(f"the last line about a phase is `{work.phase.text}` ({file}:{work.phase.line})")
     if work.last is None:
