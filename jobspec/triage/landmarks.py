@@ -87,6 +87,7 @@ STEP = (
     kind("loss': ", rf"^\{{.*'loss': |(?:{OWN_STEP})"),
     # SkyRL, whose timer says so of a step that raised, too: the weights are sent after the training alone.
     Kind(b"Finished: 'step'", within=(b"Started: 'step'", b"Finished: 'sync_weights'")),
+    kind("'trainer/global_step': ", r"'trainer/global_step': '?[1-9]"),  # SkyRL, with the metrics of a step
     kind("Global step ", r"Global step [1-9]\d*: \{"),  # OpenRLHF
     kind("elapsed time per iteration", r"\biteration +[1-9]"),  # Megatron-LM
     # Trainers of one's own, and slime: a number of the step, and what it earned or lost.

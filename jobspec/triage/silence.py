@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -201,8 +202,9 @@ def _silence(end: Match, works: Mapping[str, Work]) -> Silence | None:
         slurm = slurm % DAY_S if end.time is not None else 0.0  # at least: it may have been days
         slurm = 0.0 if slurm > DAY_S - SOON_S else slurm  # its last words came after the end
     if heard > 0:  # by the program's own clock
-        least = not 0 < slurm <= heard + SOON_S and not works[file].parted
-        told = Silence(file, last, works[file], min(heard, slurm) if slurm > 0 else heard, False, least)
+        near = 0 < slurm <= heard + SOON_S  # both clocks show one zone
+        least = not near and not works[file].parted
+        told = Silence(file, last, works[file], slurm if near else heard, False, least)
         if told.is_long or slurm <= heard or any(work.parted for work in works.values()):
             return told
         slurm -= heard  # after the last line of any kind
@@ -230,12 +232,17 @@ def _why(end: Match, silence: Silence) -> str:
     elif not last.timed:
         parts.append("the time of that line is inferred from those above it")
     if work.count >= FEW_SIGNS and work.longest:
-        parts.append(f"no pause before it was longer than {_span(work.longest)}")
+        parts.append(f"no pause between earlier signs of work was longer than {_span(_up(work.longest))}")
     if work.phase is not None and work.phase.line != last.line:
         parts.append(f"the last line about a phase is `{work.phase.text}` ({file}:{work.phase.line})")
     if work.last is None:
         return "; ".join([*parts, "inferred: it never began to work, or works without a word"])
     return "; ".join([*parts, f"inferred: the run stood still, and the end ({end.title}) is an effect"])
+
+
+def _up(seconds: float) -> float:
+    """The next whole minute: nothing is longer than what is rounded up."""
+    return math.ceil(seconds / 60) * 60
 
 
 def _span(seconds: float) -> str:

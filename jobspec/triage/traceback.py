@@ -21,7 +21,8 @@ _HEAD = re.compile(r"Traceback \(most recent call last\)|^\s*ray::[\w.]+\(")
 _CARRIER = re.compile(
     r"^<|^python/ray/|/lib/python3[^/]*/(?!(?:site|dist)-packages/)|/(?:site|dist)-packages/(?:torch|ray|hydra"
     r"|omegaconf|click|typer|tenacity|aiohttp|httpx|httpcore|requests|urllib3|anyio|uvloop|accelerate|submitit"
-    r"|pydantic)(?:/|\.py$)|/bin/[^/.]+$"  # what pip puts in front of a package's program
+    r"|pydantic|datasets)(?:/|\.py$)|\.px[di]$|\.pyx$"
+    r"|/bin/[^/.]+$"  # what pip puts in front of a package's program
 )
 # The outermost frame of a main program, but of those that `multiprocessing` starts.
 _MAIN = re.compile(r"^(?!<string>).*:<module>$|^<frozen runpy>:_run_module_as_main$")

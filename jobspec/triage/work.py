@@ -41,6 +41,8 @@ PHASES = (
 ENGINES = (
     kind("throughput", r"throughput[^:]{0,12}: *(?:[1-9]|0\.0*[1-9])"),
     kind("POST /", r'"POST /(?:v1/(?:chat/)?completions|generate)\S* HTTP/\S+" 200'),
+    kind("The server is fired up and ready to roll"),  # SGLang
+    kind("Application startup complete."),  # vLLM
 )
 SIGNS = (*STEP, BAR, *PHASES, *ENGINES)
 _BAR = re.compile(
@@ -51,7 +53,7 @@ _BAR = re.compile(
 _SLURM = re.compile(r"^(?:slurmstepd|srun|sbatch|scontrol)\b|\*\*\* (?:JOB|STEP) ")
 _IDLE = re.compile(
     r"(?i)\bwait|poll|heartbeat|health|\bstill\b|\bidle\b|pending|retry|/metrics|metric_exporter|SIGTERM|signal"
-    r"|shut(?:ting)? ?down|terminat|throughput"
+    r"|shut(?:ting)? ?down|terminat|throughput|\bGC request\b"
 )
 
 _DIGITS = re.compile(r"[\d.]+|\s+")
