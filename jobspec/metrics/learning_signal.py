@@ -116,7 +116,7 @@ def assess(
     bad = next(((step, value) for step, value in series if not abs(value) < TOO_LARGE), None)
     if bad is not None:
         what = f"{bad[1]:.3g}, too large to tell a trend" if math.isfinite(bad[1]) else "not a finite number"
-        return Signal(False, f"is {what} at step {bad[0]}", len(series), direction)
+        return Signal(False, f"is {what}, at step {bad[0]}", len(series), direction)
     if len(series) < MIN_POINTS:
         reason = f"has too few points to tell a trend from noise: {MIN_POINTS} are needed"
         return Signal(False, reason, len(series), direction, unclear=True)
