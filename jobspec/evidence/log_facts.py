@@ -30,6 +30,16 @@ STATED = re.compile(
 BARE = re.compile(
     r"(?i)^\s*(?:(?:\+ echo ['\"]?)?exit ?[=:] ?|\+ echo ['\"]?exit |\+ exit )(\d{1,3})['\"]?\s*$"
 )
+# The last words of a script (`verl exited with 1`) and of a session at a prompt (`echo $?`, and its answer):
+# above other lines they are said of one worker, or of another command.
+EXITED = re.compile(
+    r"(?i)^\s*(?!\S*(?:worker|rank|process|proc|node|task|actor|thread|child|server|engine|replica|router|ray|vllm"
+    r"|sglang))[a-z][\w./-]* exited with (\d{1,3})\W*$"
+)
+ECHO = re.compile(r"^(?:\([\w.-]+\) ?)?\S*[$#] echo \$\?\s*$")
+PROMPT = re.compile(r"^(?:\([\w.-]+\) ?)?\S*[$#]$")
+ANSWER = re.compile(r"(\d{1,3})")
+LAST_BYTES = 4096
 # The trace of `rc=$?`; a script may also begin with `rc=0`, so no other command but such may follow.
 KEPT = re.compile(r"^\+ (?:rc|ret|rv|code|status|exit_?code)=(\d{1,3})\s*$", re.IGNORECASE)
 AFTER_KEPT = re.compile(r"^\++ (?:echo|date|exit|set|test|sync|cat|ls|printf|\[|\w+=)")
@@ -83,7 +93,8 @@ WORDS = (
     "eturn code", "eturncode",
     "dist_world_size=", ENDED_WELL, "nnodes", "gpus_per_node", "parallel_size", "model_name",
     "model.path=", "MODEL_ID=", "MODEL_PATH=", "+ ", "$ ", "# uv run", "# python", "# torchrun",
-    "# accelerate", "exit=", "exit: ", "exit 0", "exit 1", "exit 2", "EXIT=", "EXIT:", "nproc",
+    "# accelerate", "exit=", "exit: ", "exit 0", "exit 1", "exit 2", "EXIT=", "EXIT:",
+    "xited with ", "echo $?", "nproc",
     "num_processes", "num-processes", "num_gpus", "num-gpus",
 )  # fmt: skip
 
@@ -127,7 +138,7 @@ def scan_facts(logs: Iterable[tuple[Path, str]]) -> Facts:
         if CODE_FILE.search(name) and (code := _code_alone(path)) is not None:
             facts.ended.append(("", code, EvidenceItem(name, 1, str(code))))
         well: set[int] = set()
-        size, kept, typed = 0, None, ""
+        size, kept, typed, said = 0, None, "", None
         for hit in find_lines(path, hints):
             line = clean(hit.text)
             item = EvidenceItem(name, hit.number, line[:MAX_SHOWN].strip())
@@ -136,6 +147,7 @@ def scan_facts(logs: Iterable[tuple[Path, str]]) -> Facts:
                 kept = int(found[1]), item
             elif line.startswith("+") and not AFTER_KEPT.match(line):
                 kept = None
+            said = item if EXITED.match(line) or ECHO.match(line) else said
             typed = typed or (found[1] if (found := TYPED.match(line)) else "")
             if found := WELL.search(line):
                 size, well = (int(found[1]), set()) if found[1] else (size, {*well, int(found[2])})
@@ -145,6 +157,8 @@ def scan_facts(logs: Iterable[tuple[Path, str]]) -> Facts:
                     del facts.stated[name]  # another launch
         if kept is not None and kept[1].line >= facts.stated.get(name, kept)[1].line:
             facts.stated[name] = kept
+        if said is not None and (code := _last_words(path)) is not None:
+            facts.stated[name] = code, said
         facts.command = facts.command or typed
     return facts
 
@@ -154,6 +168,19 @@ def _code_alone(path: Path) -> int | None:
         if path.stat().st_size <= MAX_CODE_FILE:
             found = CODE_ALONE.fullmatch(path.read_text("utf-8", "replace"))
             return int(found[1]) if found is not None else None
+    return None
+
+
+def _last_words(path: Path) -> int | None:
+    """The exit code that the last lines of a log state in words that mean another thing above other lines."""
+    with suppress(OSError), path.open("rb") as stream:
+        stream.seek(max(0, path.stat().st_size - LAST_BYTES))
+        lines = [clean(line).strip() for line in stream.read().decode("utf-8", "replace").splitlines()]
+        lines = [line for line in lines if line and not PROMPT.match(line)]
+        if found := lines and EXITED.match(lines[-1]):
+            return int(found[1])
+        if len(lines) > 1 and ECHO.match(lines[-2]) and (found := ANSWER.fullmatch(lines[-1])):
+            return int(found[1])
     return None
 
 

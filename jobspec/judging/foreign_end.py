@@ -192,7 +192,7 @@ def missing_steps(evidence: Evidence, steps: int) -> Deliverable | None:
     planned, last = _steps(evidence, steps)
     if last >= planned:
         return None
-    reason = f"not shown: step {last} of {planned} is the last that was read, and no exit code"
+    reason = f"not shown: {_last_read(evidence, planned, last)}, and no exit code"
     return Deliverable(RUN, Status.BLOCKED, reason=reason)
 
 
@@ -203,7 +203,13 @@ def how_far(evidence: Evidence, steps: int, run: Deliverable) -> str:
         return ""
     if evidence.metrics.inferred:  # no file numbers the steps
         return ""
-    return f"; step {last} of {planned} is the last that was read"
+    return f"; {_last_read(evidence, planned, last)}"
+
+
+def _last_read(evidence: Evidence, planned: int, last: int) -> str:
+    """`last` counts from 1; the step's own number may not."""
+    zero = "" if (evidence.metrics.last_step() or 0) == last else ", counted from 0,"
+    return f"step {last - bool(zero)} of {planned}{zero} is the last that was read"
 
 
 def waited(evidence: Evidence, run: Deliverable, cause: Cause | None) -> str:

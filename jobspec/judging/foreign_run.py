@@ -39,6 +39,7 @@ from jobspec.judging.foreign_end import (
 from jobspec.judging.judge import cause_of, decide, figures, for_guide, held_back, line_findings
 from jobspec.judging.not_proved import OF_AN_EFFECT, limitations, with_limits
 from jobspec.judging.own_end import ONLY_ITS_END, by_its_end
+from jobspec.judging.unpacked_names import named, renamed
 from jobspec.metrics import Table
 from jobspec.metrics.found import as_asked, read_found
 from jobspec.metrics.names import FALLS
@@ -113,14 +114,13 @@ def expected(
 class Foreign:
     """The evidence of a foreign run, the facts of its logs and their lines about imports.
 
-    `names` maps unpacked logs to real names, `metrics` asked metrics to the names that they are logged under.
+    `names` maps unpacked logs to real names.
     """
 
     evidence: Evidence
     facts: Facts
     imports: Imports
     names: Mapping[str, str] = field(default_factory=dict)
-    metrics: Mapping[str, str] = field(default_factory=dict)
     slurm: SlurmEnd | None = None
 
 
@@ -128,7 +128,7 @@ def judge_files(place: Path, expectation: Expected) -> tuple[Evidence, Verdict]:
     """Read the files at or below `place` and judge them. Raises: JobspecError when they cannot be judged."""
     with read_foreign(place, expectation) as foreign:
         verdict = judge_foreign(foreign, expectation)
-        return _named(foreign.evidence, foreign.names), _renamed(verdict, foreign.names)
+        return named(foreign.evidence, foreign.names), renamed(verdict, foreign.names)
 
 
 @contextmanager
@@ -146,7 +146,7 @@ def read_foreign(place: Path, expectation: Expected) -> Iterator[Foreign]:
         found = read_found(place, sources, root)
         facts = scan_facts(sources)
         plan = _plan(root, expectation, found, facts)
-        metrics, other_names = as_asked(found, list(plan.expect.metric_keys.values()), list(_asked(plan)))
+        metrics = as_asked(found, list(plan.expect.metric_keys.values()), list(_asked(plan)))
         attempt = Attempt(
             number=1,
             folder="",
@@ -174,7 +174,6 @@ def read_foreign(place: Path, expectation: Expected) -> Iterator[Foreign]:
             facts,
             read_imports(sources, expectation.imports),
             names,
-            other_names,
             slurm,
         )
 
@@ -240,25 +239,10 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         reason = "the path holds no log and no metric that jobspec can read"
         return Verdict(Result.NOTHING_RAN, expectation.level.name, findings=evidence.problems, reason=reason)
     framework_items = [*expectation.framework.judge(evidence)]
-    imports, metrics = (
-        _imports(foreign.imports, expectation.imports),
-        metrics_deliverable(evidence, finished=True),
-    )
     short = is_short(evidence, expectation.steps, framework_items)
     attempt = as_tested(evidence, as_stopped(attempt) if short else attempt)
-    run = judge_end(
-        own_facts(foreign.facts, attempt),
-        attempt,
-        (imports, *framework_items, metrics),
-        short,
-        foreign.slurm,
-    )
-    if run.status is Status.SKIPPED and not any(item.required for item in framework_items):
-        run = missing_steps(evidence, expectation.steps) or run
-    deliverables = (imports, run, *framework_items, metrics)
-    if not any(item.required and item.status is not Status.NOT_REQUESTED for item in deliverables):
-        run, *framework_items = by_its_end(evidence, attempt, run, expectation.steps)
-        deliverables = (imports, run, *framework_items, metrics)
+    deliverables = _deliverables(foreign, expectation, attempt, framework_items, short)
+    imports, run, *framework_items, metrics = deliverables
     cause = None
     void = void_item(deliverables)
     if void is not None:
@@ -288,6 +272,23 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         + waited(evidence, run, cause)
         + (how_far(evidence, expectation.steps, run) if short else ""),
     )
+
+
+def _deliverables(
+    foreign: Foreign, expectation: Expected, attempt: Attempt, framework_items: list[Deliverable], short: bool
+) -> tuple[Deliverable, ...]:
+    """The imports, how the run ended, what the framework judges, and the required metrics."""
+    evidence = foreign.evidence
+    imports = _imports(foreign.imports, expectation.imports)
+    metrics = metrics_deliverable(evidence, finished=True)
+    others = (imports, *framework_items, metrics)
+    run = judge_end(own_facts(foreign.facts, attempt), attempt, others, short, foreign.slurm)
+    if run.status is Status.SKIPPED and not any(item.required for item in framework_items):
+        run = missing_steps(evidence, expectation.steps) or run
+    items = (run, *framework_items)
+    if not any(item.required and item.status is not Status.NOT_REQUESTED for item in (*others, run)):
+        items = by_its_end(evidence, attempt, run, expectation.steps)
+    return (imports, *items, metrics)
 
 
 def _reason(deliverables: Sequence[Deliverable], result: Result, cause: Cause | None) -> str:
@@ -329,9 +330,9 @@ def _limitations(
     yield from (text for text in limitations(foreign.evidence) if text not in idle)
     if expectation.inferred:
         yield expectation.inferred
-    for asked, logged in foreign.metrics.items():
-        yield f"`{asked}` is not logged under this name: `{logged}` was judged in its place"
     metrics = foreign.evidence.metrics
+    for asked, logged in metrics.names.items():
+        yield f"`{asked}` is not logged under this name: `{logged}` was read in its place"
     for source in metrics.inferred:
         if any(row.source == source for row in metrics):
             source = foreign.names.get(source, source)
@@ -369,32 +370,3 @@ def _folders(place: Path) -> list[Path]:
     patterns = ("*", "*/*", "*/*/*")
     paths = (path for pattern in patterns for path in sorted(place.absolute().glob(pattern)))
     return [path for path in paths if path.is_dir() and not path.is_symlink()]
-
-
-# -- unpacked logs get their own names back ---------------------------------------------------------
-
-
-def _named(evidence: Evidence, names: Mapping[str, str]) -> Evidence:
-    attempt = evidence.attempts[0]
-    logs = tuple(replace(log, path=names.get(log.path, log.path)) for log in attempt.logs)
-    return replace(evidence, attempts=(replace(attempt, logs=logs),))
-
-
-def _renamed(verdict: Verdict, names: Mapping[str, str]) -> Verdict:
-    if not names:
-        return verdict
-    cause = verdict.first_cause
-    return replace(
-        verdict,
-        deliverables=tuple(
-            replace(
-                item,
-                evidence=tuple(replace(part, file=names.get(part.file, part.file)) for part in item.evidence),
-            )
-            for item in verdict.deliverables
-        ),
-        first_cause=None if cause is None else replace(cause, file=names.get(cause.file, cause.file)),
-        findings=tuple(
-            replace(finding, file=names.get(finding.file, finding.file)) for finding in verdict.findings
-        ),
-    )

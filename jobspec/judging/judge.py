@@ -319,12 +319,13 @@ def _figures(evidence: Evidence) -> Iterator[Figure]:
         if values:
             width = max(1, len(values) // FIGURE_SHARE)
             first, last = math.fsum(values[:width]) / width, math.fsum(values[-width:]) / width
-            yield Figure(name, key, first, last, steps=len(values))
+            yield Figure(name, table.logged_name(key), first, last, steps=len(values))
 
 
 def _figure_keys(evidence: Evidence) -> dict[str, str]:
     """Metric by name of each figure: the learnt metric, then `FIGURES`, then the framework's other names."""
-    expect, logged = evidence.plan.expect, set(evidence.metrics.metrics)
+    expect, table = evidence.plan.expect, evidence.metrics
+    logged = set(table.metrics)
     plan_names = own_names(expect.metric_keys)
     learnt = expect.learning.metric if expect.learning is not None else ""
     keys = (
@@ -334,8 +335,9 @@ def _figure_keys(evidence: Evidence) -> dict[str, str]:
         if key := find_metric(name, expect.metric_keys, logged):
             keys.setdefault(name, key)
     keys.update({name: key for name, key in plan_names.items() if name not in keys})
-    once = {key: name for name, key in reversed(keys.items())}
-    return {name: key for name, key in keys.items() if key in logged and once[key] == name}
+    found = {name: key for name, key in keys.items() if key in logged}
+    once = {table.logged_name(key): name for name, key in reversed(found.items())}
+    return {name: key for name, key in found.items() if once[table.logged_name(key)] == name}
 
 
 def _attempt_verdict(attempt: Attempt) -> AttemptVerdict:

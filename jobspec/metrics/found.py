@@ -108,8 +108,8 @@ def without_samples(table: Table) -> Table:
     return replace(table, rows=tuple(row for row in table if (row.metric, row.source) not in dropped))
 
 
-def as_asked(table: Table, own: Collection[str], asked: Collection[str]) -> tuple[Table, dict[str, str]]:
-    """The table with a framework's own names and those that people ask for, and what these replace.
+def as_asked(table: Table, own: Collection[str], asked: Collection[str]) -> Table:
+    """The table with a framework's own names and those that people ask for.
 
     A person may ask for any framework's metric by a usual name. A name of either stays beside the other.
     """
@@ -127,4 +127,4 @@ def as_asked(table: Table, own: Collection[str], asked: Collection[str]) -> tupl
         for name in dict.fromkeys((renamed.get(row.metric, row.metric), row.metric))
         if name not in renamed or name in own or name in asked
     )
-    return replace(table, rows=rows), {name: logged for logged, name in renamed.items()}
+    return replace(table, rows=rows, names={name: logged for logged, name in renamed.items()})

@@ -82,7 +82,7 @@ class Signal:
         Most pairs of points may fall while the end lies above the start, as of a loss that jumped once.
         """
         if not self.window:
-            return f"{self.count} point{'' if self.count == 1 else 's'}"
+            return "1 point was read" if self.count == 1 else f"{self.count} points were read"
         averaged = -(-self.count // MAX_POINTS)  # points that one of a window stands for
         left = self.count % averaged
         of_all = f"{self.count}" + (f" without the first {left}" if left else "")

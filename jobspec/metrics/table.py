@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from jobspec.finding import Finding
@@ -25,6 +25,7 @@ class Table:
 
     `planned` is the number of steps that a trainer announced, 0 where none did. `inferred` are the sources
     whose lines name no step: their rows have a counted one. `aside` are rows for which another source stands.
+    `names` maps metrics that go by a name that was asked for to the one that was logged.
     """
 
     rows: tuple[Row, ...] = ()
@@ -32,6 +33,7 @@ class Table:
     planned: int = 0
     inferred: tuple[str, ...] = ()
     aside: tuple[Row, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def by_metric(self) -> dict[str, tuple[Row, ...]]:
@@ -53,6 +55,17 @@ class Table:
     def values(self, metric: str, *, finite: bool = False) -> list[float]:
         """Values of `metric` by step, only the finite ones on request."""
         return [row.value for row in self.series(metric) if not finite or math.isfinite(row.value)]
+
+    def logged_name(self, metric: str) -> str:
+        """The name that `metric` was logged under."""
+        return self.names.get(metric, metric)
+
+    def as_logged(self) -> Table:
+        """The table with each metric under the name that was logged, once."""
+        if not self.names:
+            return self
+        rows = dict.fromkeys(row._replace(metric=self.logged_name(row.metric)) for row in self.rows)
+        return replace(self, rows=tuple(rows), names={})
 
     def last_step(self) -> int | None:
         """The highest step that any metric was logged at."""
@@ -89,6 +102,7 @@ def concat(tables: Iterable[Table]) -> Table:
         max((table.planned for table in parts), default=0),
         tuple(source for table in parts for source in table.inferred),
         tuple(row for table in parts for row in table.aside),
+        {asked: logged for table in parts for asked, logged in table.names.items()},
     )
 
 

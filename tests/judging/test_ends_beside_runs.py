@@ -178,3 +178,32 @@ def test_save_that_fails_behind_the_last_step_ends_the_run(tmp_path: Path) -> No
     ):
         write(tmp_path / "train.log", [*lines, *behind])
         assert judged(tmp_path, "trl", "smoke", steps=60).result is result
+
+
+@pytest.mark.parametrize(
+    ("last", "code"),
+    [
+        (["verl exited with 1"], 1),
+        (["+ echo train.py exited with 0", "train.py exited with 0"], 0),
+        (["$ echo $?", "0"], 0),
+        (["(venv) me@n1:~$ echo $?", "1", "me@n1:~$ "], 1),
+        (["worker-3 exited with 1"], None),
+        (["rank 3 exited with 1"], None),
+        (["vllm_server exited with 1"], None),
+        (["verl exited with 1", "saved the model"], None),
+        (["$ echo $?", "0", "$ ls", "out"], None),
+        (["step 7 exited with 1 of 3"], None),
+    ],
+)
+def test_last_words_of_a_script_state_its_exit_code(
+    last: list[str], code: int | None, tmp_path: Path
+) -> None:
+    write(tmp_path / "train.log", [*trainer(60, 60), *last])
+    verdict = judged(tmp_path, "trl", steps=60)
+    told = {
+        0: "exit code 0, which alone proves nothing",
+        1: "the last exit code that a log states is 1",
+        None: "no known line or file states its exit code",
+    }
+    assert run_of(verdict)[1] == told[code]
+    assert any("the run's exit code" in text for text in verdict.limitations) is (code is None)

@@ -43,3 +43,19 @@ def test_steps_after_the_last_record_of_a_run_that_broke_off_did_not_all_run(tmp
     assert verdict.result is BLOCKED
     assert "36 of 36" not in said
     assert "30 of 36 planned train steps" in said
+
+
+def test_steps_behind_the_last_of_seldom_records_are_not_said_to_miss(tmp_path: Path) -> None:
+    history = [{"step": step, "loss": 0.1, "grad_norm": 0.5, "reward": 0.4} for step in range(5, 116, 5)]
+    data = {"global_step": 115, "logging_steps": 5, "max_steps": 600, "log_history": history}
+    write(tmp_path / "trainer_state.json", [json.dumps(data)])
+    said = " ".join(item.reason for item in judged(tmp_path, "trl", steps=600).deliverables)
+    assert "step 115 is the last logged one, and every 5 steps are logged" in said
+    assert "missing" not in said
+
+
+def test_a_step_that_counts_from_0_is_called_by_its_own_number(tmp_path: Path) -> None:
+    write(tmp_path / "metrics.jsonl", (json.dumps({"step": n, "loss": 2.0 - n / 10}) for n in range(14)))
+    verdict = judged(tmp_path, "command", "run", steps=50)
+    said = " ".join(item.reason for item in verdict.deliverables)
+    assert "14 of 50 planned train steps were read; step 14 (counted from 0) is the first missing one" in said

@@ -185,7 +185,9 @@ def test_metric_asked_by_another_name_keeps_the_framework_s_own(
     name: str, own: list[str], kept: set[str]
 ) -> None:
     rows = tuple(Row(name, step, 0.5, None, "metrics.json", 0) for step in (1, 2))
-    assert set(as_asked(Table(rows), own, ["reward"])[0].metrics) == kept
+    table = as_asked(Table(rows), own, ["reward"])
+    assert set(table.metrics) == kept
+    assert set(table.as_logged().metrics) == {name}
 
 
 def rows_of(folder: Path, values: dict[int, float]) -> None:

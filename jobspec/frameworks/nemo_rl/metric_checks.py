@@ -59,7 +59,7 @@ def judge_capture(run: VariantRun) -> Answer:
     held = [row_item(outcome.row, outcome.check.text) for outcome in outcomes if outcome.row is not None]
     losses = [row for _, table in run.tables for row in table.series(LOSS)]
     ends = [row_item(row) for row in (losses[0], losses[-1])]
-    finite = "; ".join(all_finite(table) for _, table in run.tables)
+    finite = "; ".join(all_finite(table.as_logged()) for _, table in run.tables)
     conditions = f"{len(held)} conditions hold; " if held else ""
     reason = f"{run.logs[0].path}; {losses[0].source}; {conditions}{finite}"
     return run.passed(reason, [log, *ends, *held])

@@ -254,7 +254,7 @@ def _read(evidence: Evidence, logs: Sequence[LogFile]) -> Lines:
 
 def _tables(evidence: Evidence, variant: Variant) -> tuple[tuple[str, Table], ...]:
     """The variant's metrics by file; without such a file, those of event files and files of other names."""
-    rows = evidence.last.metrics.rows if evidence.last else ()
+    rows, names = (evidence.last.metrics.rows, evidence.last.metrics.names) if evidence.last else ((), {})
     if not evidence.foreign:
         part = f"/metrics/{variant.name}/"
         rows = tuple(row for row in rows if part in f"/{row.source}")
@@ -262,11 +262,11 @@ def _tables(evidence: Evidence, variant: Variant) -> tuple[tuple[str, Table], ..
     for name in variant.metrics:
         own = tuple(row for row in rows if f"/{row.source}".endswith(f"/{name}"))
         if own:
-            tables.append((name, Table(own)))
+            tables.append((name, Table(own, names=names)))
     if tables or not rows:
         return tuple(tables)
     kept = tuple(row for row in rows if row.metric.startswith(("train/", "validation/", "refit/")))
-    return (("", Table(kept)),) if kept else ()
+    return (("", Table(kept, names=names)),) if kept else ()
 
 
 def unfinished_checkpoints(evidence: Evidence) -> Iterator[Path]:

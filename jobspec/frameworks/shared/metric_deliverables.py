@@ -217,7 +217,7 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
         return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
     if gaps:
         kept_in_part = evidence.foreign and not failure_shown(evidence)
-        lost = unseen(kept_in_part, f"{done}; step {gaps[0].start} is the first missing one", ends)
+        lost = unseen(kept_in_part, f"{done}; {_missing(gaps[0], logged, every)}", ends)
         return Deliverable(TRAINING, lost.status, lost.items, lost.reason)
     spoilt = _spoilt(evidence, finite)
     if spoilt is not None:
@@ -230,7 +230,15 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
         return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
     last = "" if counted else " up to the last logged one"
     done += "" if announced else f"{last}, and jobspec finds no number of planned steps"
-    return Deliverable(TRAINING, Status.PASS, ends, f"{done}; {all_finite(evidence.metrics)}")
+    return Deliverable(TRAINING, Status.PASS, ends, f"{done}; {all_finite(evidence.metrics.as_logged())}")
+
+
+def _missing(gap: range, logged: Sequence[int], every: int) -> str:
+    """Where the steps end or are missing; of those behind the last logged one, some may have run."""
+    if gap.start > logged[-1] and every > 1:
+        return f"step {logged[-1]} is the last logged one, and every {every} steps are logged"
+    counted = " (counted from 0)" if logged[0] == 0 else ""
+    return f"step {gap.start}{counted} is the first missing one"
 
 
 def _spoilt(evidence: Evidence, finite: Iterable[str]) -> tuple[Row, str] | None:
@@ -239,7 +247,8 @@ def _spoilt(evidence: Evidence, finite: Iterable[str]) -> tuple[Row, str] | None
     if bad is not None:
         values = evidence.metrics.values(bad.metric)
         many = sum(not math.isfinite(value) for value in values)
-        what = f"`{bad.metric}` of step {bad.step} is {bad.value}, not a finite number"
+        name = evidence.metrics.logged_name(bad.metric)
+        what = f"`{name}` of step {bad.step} is {bad.value}, not a finite number"
         return bad, what + (f", like {many - 1} more of its {len(values)} values" if many > 1 else "")
     idle = next(untrained(evidence.metrics, evidence.plan.expect.metric_keys), None)
     return None if idle is None else (idle.row, f"{idle.what}: {idle.why}")

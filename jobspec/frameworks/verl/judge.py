@@ -93,7 +93,7 @@ def _wrong(seen: Seen, vanilla: Sequence[Setting], steps: Answer) -> Iterator[An
     yield steps if steps.status is Status.FAIL else None
     frozen = seen.frozen_adapter if seen.asks_lora else None
     yield failed("the LoRA adapter has no trainable parameter", [frozen]) if frozen else None
-    bad = first_not_finite(seen.evidence.metrics)
+    bad = first_not_finite(seen.evidence.metrics.as_logged())
     if bad is not None:
         yield failed(
             f"`{bad.metric}` of step {bad.step} is {bad.value}, not a finite number", [row_item(bad)]
@@ -101,7 +101,7 @@ def _wrong(seen: Seen, vanilla: Sequence[Setting], steps: Answer) -> Iterator[An
 
 
 def _summary(seen: Seen) -> str:
-    count, finite = len(seen.trained), all_finite(seen.evidence.metrics)
+    count, finite = len(seen.trained), all_finite(seen.evidence.metrics.as_logged())
     steps = f"{count} trained step{'s' if count != 1 else ''} up to step {seen.planned}"
     return f"{_trained_how(seen)}; {steps}; {finite}"
 

@@ -18,7 +18,7 @@ def evidence(saved: int, inferred: tuple[str, ...] = ("a.log",), foreign: bool =
     """Ten records of a run that was to do 40 steps, and a checkpoint; `inferred` logs name no step."""
     rows = tuple(Row("loss", step, 1 / step, source="a.log", line=step) for step in range(1, 11))
     plan = replace(PLAN, expect=replace(PLAN.expect, steps=40))
-    attempts = (Attempt(1, "a", metrics=Table(rows, inferred=inferred)),)
+    attempts = (Attempt(1, "a", metrics=Table(rows, planned=40, inferred=inferred)),)
     checkpoints = (Checkpoint("/r/checkpoint", saved),)
     return Evidence(Path("/r"), plan, attempts=attempts, checkpoints=checkpoints, foreign=foreign)
 
