@@ -28,7 +28,8 @@ STATED = re.compile(
 # A line that is nothing but it, and the trace of such an `echo` or of a script's end; the script's own text,
 # as `cat` shows it, has `exit 1` too.
 BARE = re.compile(
-    r"(?i)^\s*(?:(?:\+ echo ['\"]?)?exit ?[=:] ?|\+ echo ['\"]?exit |\+ exit )(\d{1,3})['\"]?\s*$"
+    r"(?i)^\s*(?:(?:\+ echo ['\"]?)?exit ?[=:] ?|\+ echo ['\"]?exit |\+ exit (?:(?:code|status)[ =:]{1,2})?)"
+    r"(\d{1,3})['\"]?\s*$"
 )
 # The last words of a script (`verl exited with 1`) and of a session at a prompt (`echo $?`, and its answer):
 # above other lines they are said of one worker, or of another command.

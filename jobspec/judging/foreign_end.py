@@ -75,7 +75,7 @@ def judge_end(
     if whole and broken is not None:
         serious, whole = broken, False
     if serious is None or whole:
-        reason = "no known line or file states its exit code" if not facts.stated else EARLIER
+        reason = "jobspec read no exit code of it" if not facts.stated else EARLIER
         return Deliverable(RUN, Status.SKIPPED, reason=reason, required=False)
     item = EvidenceItem(serious.file, serious.line, serious.text)
     status = Status.BLOCKED if serious.verdict == "Blocked" else Status.FAIL

@@ -340,7 +340,7 @@ def _limitations(
     for folder, status in mlflow_ends(foreign.evidence.root, {row.source for row in metrics}):
         yield f"MLflow's own record says {status} of the run in {folder}"
     if not (foreign.facts.ended or foreign.facts.stated or foreign.facts.tasks or foreign.slurm):
-        yield "no known line or file states the run's exit code"
+        yield "jobspec read no exit code of the run"
     yield "jobspec did not launch the run: no plan of its own says what was to run"
 
 

@@ -73,7 +73,7 @@ def test_failure_in_a_log_comes_before_that_somebody_cancelled(tmp_path: Path) -
         ("b.log", f"{TWO}\n{WELL.format(11)}\n{WELL.format(12)}",
          (Status.PASS, "exit code 0, which alone proves nothing", False)),
         ("b.log", f"{TWO}\n{WELL.format(11)}",
-         (Status.SKIPPED, "no known line or file states its exit code", False)),
+         (Status.SKIPPED, "jobspec read no exit code of it", False)),
         ("b.log", "[launch.py:325:sigkill_handler] ['python', 'a.py'] exits with return code = 1",
          (Status.FAIL, "the last exit code that a log states is 1", True)),
     ],
@@ -203,7 +203,7 @@ def test_last_words_of_a_script_state_its_exit_code(
     told = {
         0: "exit code 0, which alone proves nothing",
         1: "the last exit code that a log states is 1",
-        None: "no known line or file states its exit code",
+        None: "jobspec read no exit code of it",
     }
     assert run_of(verdict)[1] == told[code]
     assert any("the run's exit code" in text for text in verdict.limitations) is (code is None)

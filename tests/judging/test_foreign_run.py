@@ -207,7 +207,7 @@ def test_stated_exit_code_counts(tmp_path: Path, code: int, result: Result) -> N
     (tmp_path / "slurm-1.out").write_text(STEPS + END.format(code))
     verdict = judge(tmp_path)
     assert verdict.result is result
-    assert "no known line or file states the run's exit code" not in verdict.limitations
+    assert "jobspec read no exit code of the run" not in verdict.limitations
     run = verdict.deliverable("Run")
     assert run is not None
     assert run.reason.partition(" (")[0] == (
