@@ -71,9 +71,10 @@ def working(process: Process) -> Optional[Thread]:
 
 
 def _rests(task: Thread) -> bool:
-    """Whether the coroutine may only have nothing to do, beside others: it takes from a queue, or sleeps."""
+    """Whether the coroutine may only have nothing to do: it takes from a queue, or sleeps for a moment."""
     told = _of_task(task, own_frame(task))
-    return told.kind == kinds.SLEEP or (told.kind == kinds.QUEUE and told.op == kinds.INNER)
+    naps = told.kind == kinds.SLEEP and texts.naps(told.place)
+    return naps or (told.kind == kinds.QUEUE and told.op == kinds.INNER)
 
 
 def of(process: Process) -> Wait:

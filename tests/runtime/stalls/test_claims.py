@@ -234,6 +234,11 @@ def test_a_coroutine_at_its_queue_rests_beside_one_that_waits_for_a_future() -> 
     assert (both.kind, both.inferred, both.frame and both.frame.function) == ("event-loop", True, "generate")
     assert "; other coroutines wait at a queue at step_loop (/r/a.py:31)" in both.what
     assert explained("\n".join([main, *rests])).kind == "queue"
+    for seconds, kind in ((2, "event-loop"), (9000, "sleep")):
+        beat = thread(
+            0, "task Task-3", f"sleep {LIB}/asyncio/tasks.py:649", f"beat /r/a.py:9 asyncio.sleep({seconds})"
+        )
+        assert explained("\n".join([main, *beat, *waiting])).kind == kind
 
 
 def test_of_ranks_in_a_group_of_some_only_those_are_waited_for() -> None:
