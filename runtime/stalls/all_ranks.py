@@ -12,6 +12,11 @@ from jobspec.runtime.stalls.phrases import DOES
 
 _COMPARE = "compare both sides of each `send` and `recv`: partner, tag, sizes, group, how often it is called"
 
+_MEMBERS = (
+    "see which ranks belong to that group, and which of them do not come to it; who calls it and is not of it"
+    " goes past at once, and torch warns of that in the log (`does not belong to the given group`)"
+)
+
 
 def all_wait(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanation:
     """All ranks are in collectives: the same one, or several."""
@@ -37,12 +42,20 @@ def all_wait(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanation
     if two := pairs.apart(waiting):
         return _apart(two, what, rare)
     why = ""
-    if rare and rare.wait.place and "group=" in rare.wait.place.text:
-        rare, why = None, "where that is a group of some ranks, one of it that stands elsewhere is the cause"
+    of_some = [group for group in waiting if _names_group(group)]
+    if rare in of_some or (of_some and not rare and len(of_some) < len(waiting)):
+        here = rare or of_some[0]
+        rare, fix = None, _MEMBERS
+        why = f"where the group at {here.wait.place} has only some of the ranks, only these are waited for"
     return Explanation(
         "collective-order", what, why, fix, blocked=False,
         named=rare.members if rare else (), frame=(rare or waiting[-1]).wait.place,
     )  # fmt: skip
+
+
+def _names_group(group: Cohort) -> bool:
+    """Whether its line gives the collective a group."""
+    return group.wait.place is not None and "group=" in group.wait.place.text
 
 
 def _apart(two: Sequence[Cohort], what: str, rare: Optional[Cohort]) -> Explanation:

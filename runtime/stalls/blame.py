@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Optional, Sequence, Tuple
 
-from jobspec.runtime.stalls import far_ends, inner, kinds, locks, waits
+from jobspec.runtime.stalls import far_ends, inner, kinds, locks, texts, waits
 from jobspec.runtime.stalls.chains import behind
 from jobspec.runtime.stalls.cohorts import Cohort, View, at, does, elsewhere, moved, where
 from jobspec.runtime.stalls.explanation import Explanation
@@ -35,7 +35,7 @@ def blame(kind: str, members: Sequence[Process], view: Optional[View]) -> Explan
     on = f" on {wait.op}" if one and (wait.kind, wait.op) not in SPECIAL else ""
     what = f"{group.names} {doing}{on}{where(group)}{more}{_at_end(members)}"
     why = "" if wait.sure else _unsure(members[0], wait)
-    told = wait.kind if wait.kind != kinds.OTHER else kind
+    told = kinds.PIPE if _selects_program(wait) else wait.kind if wait.kind != kinds.OTHER else kind
     mine = Explanation(told, what, why, fix, blocked, not wait.sure, tuple(members), place)
     if view is None or moves:
         return mine
@@ -55,6 +55,12 @@ def blame(kind: str, members: Sequence[Process], view: Optional[View]) -> Explan
         theirs, what=f"{what}; {link} {theirs.what}", why=whys, inferred=theirs.inferred or bool(why),
         named=tuple(members), frame=at_fault,
     )  # fmt: skip
+
+
+def _selects_program(wait: Wait) -> bool:
+    """Whether its line selects over the streams of a program, which are pipes."""
+    at_select = wait.kind == kinds.OTHER and wait.op == kinds.SELECT
+    return at_select and wait.place is not None and texts.STANDARD.search(wait.place.text) is not None
 
 
 def _of_all(members: Sequence[Process], view: Optional[View]) -> Tuple[Wait, str, Optional[Frame]]:
@@ -87,8 +93,8 @@ def _unsure(process: Process, wait: Wait) -> str:
         if wait.place is not None and wait.place.text:
             return "inferred from its stack and the line at which it stands"
         return "inferred from its stack"
-    one = "coroutine" if wait.thread.is_task else "thread"
-    return f"inferred: that this {one} is the one that it waits for is not shown"
+    one = "that coroutine" if wait.thread.is_task else wait.thread.label
+    return f"inferred: that it waits for {one} is not shown"
 
 
 def _at_end(members: Sequence[Process]) -> str:

@@ -20,6 +20,7 @@ _CALLS: Tuple[Tuple[Pattern[str], str], ...] = (
     (re.compile(r"^(?:epoll_p?wait|p?poll|p?select6?)$"), kinds.OTHER),
     (re.compile(r"^pause|^rt_sig(?:timedwait|suspend)"), kinds.SIGNALLED),
 )
+AT_TERMINAL = re.compile(r" on /dev/(?:pts/|tty|console)")
 ELSEWHERE = " on another socket"  # of who has the other end of a pair, and waits at one of its own
 _OPS = {kinds.LOCK: kinds.NATIVE, kinds.OTHER: kinds.SELECT}
 _INPUT = re.compile(r"\b(?:raw_)?input\(")

@@ -13,9 +13,11 @@ from jobspec.runtime.stalls import all_ranks, kinds, links, on_ray, ras, waits
 from jobspec.runtime.stalls.blame import blame
 from jobspec.runtime.stalls.chains import acts, behind, copied, follow, in_circle, other_end, polls
 from jobspec.runtime.stalls.cohorts import (
+    BUSY_SHARE,
     SHOWN,
     Cohort,
     View,
+    busy_share,
     by_callers,
     cohorts,
     does,
@@ -61,16 +63,29 @@ def explain(view: View) -> Explanation:
 
 def _whole(view: View) -> View:
     """The view with the first sample's stack of a process that computed while the second was taken, where
-    that one has lost frames of the program: nobody stops a process for its stack."""
+    that one has lost frames of the program: nobody stops a process for its stack. So too, with its calls, of
+    one that was met in the moment in which it looks whether it may go on, between two naps."""
     before = {(one.node, one.pid): one for one in view.first}
     second = []
     for process in view.second:
         then = before.get((process.node, process.pid))
         mine = waits.of(process)
-        torn = mine.kind == kinds.BUSY and mine.place is None
-        whole = then is not None and torn and waits.of(then).place is not None
-        second.append(replace(process, threads=then.threads) if then and whole else process)
+        if then is not None and mine.kind == kinds.BUSY:
+            if mine.place is None and waits.of(then).place is not None:
+                process = replace(process, threads=then.threads)
+            elif _naps(process, then):
+                calls = then.facts.get("calls", {})
+                process = replace(process, threads=then.threads, facts={**process.facts, "calls": calls})
+        second.append(process)
     return replace(view, second=second)
+
+
+def _naps(process: Process, then: Process) -> bool:
+    """Whether it slept at the same place in the first sample, and has used little of a core since."""
+    asleep, mine = waits.of(then), waits.of(process)
+    known = "cpu_s" in process.facts and "cpu_s" in then.facts
+    little = known and busy_share(process, then) < BUSY_SHARE
+    return asleep.kind == kinds.SLEEP and asleep.place == mine.place and little
 
 
 # The rules, in order.
@@ -78,7 +93,13 @@ def _whole(view: View) -> View:
 
 def _stopped(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
     stopped = [process for process in people if process.state == "T"]
-    return blame("stopped", stopped, view) if stopped else None
+    if not stopped:
+        return None
+    ends = [(one, behind(one, view)) for one in people if one not in stopped]
+    wait = cohorts(one for one, end in ends if end is not None and end.to in stopped)
+    said = "; ".join(f"{group.names} {does(group)}{where(group)}" for group in wait[:3])
+    found = blame("stopped", stopped, view)
+    return replace(found, what=f"{found.what}, while {said}") if said else found
 
 
 def _disk(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:

@@ -18,7 +18,7 @@ _TELLS_LITTLE = (kinds.QUEUE, kinds.LOOP, kinds.IDLE, kinds.LOCK, kinds.OTHER)
 
 def within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, str, Optional[Frame]]:
     """Where it waits for other threads or coroutines: what these do, as a wait or in words, and the place."""
-    if wait.kind == kinds.LOOP and not (wait.thread and wait.thread.is_task):
+    if wait.kind == kinds.LOOP:
         return _in_loop(process, wait)
     far = other_end(process, view) if wait.kind == kinds.NETWORK and view is not None else None
     own = far is not None and far.to is process
@@ -32,6 +32,8 @@ def within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, st
         others = called_so if len(called_so) == 1 else others
     if taking := _taking(process) if wait.op == kinds.RESULTS else []:
         return wait, f"; its results are taken by {_and_threads(process, taking, ', which')}", wait.place
+    if wait.kind == kinds.QUEUE and wait.op == kinds.RESULTS and _lost_results(process):
+        return wait, "; the pool's thread that takes them (`_handle_results`) has ended", wait.place
     feeding = [one for one in others if wait.op == kinds.RESULTS and one.thread and _feeds(one.thread)]
     if feeding:
         return wait, f"; its tasks come from {_and_threads(process, feeding, ', which')}", wait.place
@@ -78,6 +80,19 @@ def _taking(process: Process) -> List[Wait]:
         if any(frame.function.endswith("_handle_results") for frame in thread.frames)
     ]
     return [one for one in found if one.kind not in (kinds.PIPE, kinds.OTHER, kinds.BUSY)]
+
+
+def _lost_results(process: Process) -> bool:
+    """Whether a pool of it has no thread left that takes results, though the two others are there: an error
+    ends that one alone, as of an exception that cannot be unpickled."""
+    left = [
+        sum(
+            any(name in one for one in (thread.name, *(frame.function for frame in thread.frames)))
+            for thread in process.threads
+        )
+        for name in ("_handle_results", "_handle_tasks", "_handle_workers")
+    ]
+    return left[0] < min(left[1:])
 
 
 def _feeds(thread: Thread) -> bool:

@@ -37,8 +37,9 @@ def demand(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
         return Explanation("ray-demand", what, why, fix, named=waiting[0].members, frame=place)
     if pending:
         what = f"Ray has not started {pending[0]}, and {met}"
-        why = str(view.ray.get("have", ""))
-        fix = "ask for less (CPUs and GPUs of each bundle, the strategy), or for more nodes"
+        asked = any("{" in row for row in pending)
+        why = str(view.ray.get("have", "")) if asked else "what it asks for was not seen"
+        fix = "ask for less (CPUs and GPUs of each bundle, labels, the strategy), or for nodes that have it"
         return Explanation("ray-demand", what, why, fix, named=waiting[0].members, frame=place)
     dead = list(view.ray.get("dead", ()))
     again = list(view.ray.get("restarting", ()))

@@ -87,7 +87,8 @@ DOES: Dict[str, Tuple[str, str, bool]] = {
     ),
     kinds.STOPPED: (
         "is stopped (state T)",
-        "see who stopped it (SIGSTOP, a debugger, Slurm's suspend); SIGCONT lets it go on",
+        "see who stopped it (SIGSTOP, a debugger, Slurm's suspend, its terminal); SIGCONT lets it go on where"
+        " nothing stops it again",
         True,
     ),
     kinds.BUSY: (
@@ -130,6 +131,13 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
         "remove the breakpoint (`breakpoint()`, `pdb.set_trace()`), or answer its prompt",
         False,
     ),
+    (kinds.STOPPED, kinds.TERMINAL): (
+        "is stopped (state T) in a call at its terminal",
+        "one in the background of its terminal is stopped as often as it reads there (SIGTTIN): answer its"
+        " prompt beforehand, by an option or a variable, or leave it in the foreground's process group; else"
+        " see who stopped it",
+        False,
+    ),
     (kinds.PIPE, kinds.TERMINAL): (
         "waits for input from a terminal",
         "answer the prompt beforehand, by an option or a variable",
@@ -167,7 +175,8 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
     ),
     (kinds.QUEUE, kinds.RESULTS): (
         "waits for results of its multiprocessing pool",
-        "see what the pool's workers do, and whether one was killed (a pool does not do its task again)",
+        "see what the pool's workers do, and whether one was killed (a pool does not do its task again); or"
+        " whether the log has an error of the thread that takes results, as of an exception not unpickled",
         True,
     ),
     (kinds.JOIN, kinds.PROCESS): DOES[kinds.CHILD],
@@ -215,7 +224,8 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
     ),
     (kinds.OTHER, kinds.SELECT): (
         "waits in `select` or `poll`",
-        "see what it has registered there, and who should write to that or read from it",
+        "see what it has registered there, and who should write to that or read from it; what a buffered"
+        " reader has taken already is not seen there",
         True,
     ),
     (kinds.IDLE, kinds.ACCEPT): (

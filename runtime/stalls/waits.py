@@ -65,8 +65,16 @@ def working(process: Process) -> Optional[Thread]:
     main = process.main
     if main is not None and own_frame(main) is not None:
         return main
-    others = (thread for thread in process.threads if own_frame(thread) is not None)
-    return next(others, None) or main
+    others = [thread for thread in process.threads if own_frame(thread) is not None]
+    tasks = [thread for thread in others if thread.is_task] if others and others[0].is_task else []
+    return next((one for one in tasks if not _rests(one)), others[0] if others else main)
+
+
+def _rests(task: Thread) -> bool:
+    """Whether the coroutine may only have nothing to do: it takes from a queue, or sleeps for a moment."""
+    told = _of_task(task, own_frame(task))
+    naps = told.kind == kinds.SLEEP and texts.naps(told.place)
+    return naps or (told.kind == kinds.QUEUE and told.op == kinds.INNER)
 
 
 def of(process: Process) -> Wait:
@@ -81,7 +89,9 @@ def of(process: Process) -> Wait:
 def _of(process: Process) -> Wait:
     thread = working(process)
     if process.state == "T":
-        return Wait(kinds.STOPPED, own_frame(thread) if thread else None, thread)
+        call = str(process.facts.get("calls", {}).get(str(thread.number), "")) if thread else ""
+        op = kinds.TERMINAL if calls.AT_TERMINAL.search(call) else ""
+        return Wait(kinds.STOPPED, own_frame(thread) if thread else None, thread, op)
     if process.state == "D":
         told = f"state D, `{process.facts.get('wchan', '')}`"
         return Wait(kinds.DISK, own_frame(thread) if thread else None, thread, told)

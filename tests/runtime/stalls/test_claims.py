@@ -192,3 +192,90 @@ def test_at_a_pseudo_terminal_may_be_any_child() -> None:
     what = explained(process(7, "read /r/a.py:9 os.read(fd, 1)", calls=call, behind=rows)).what
     assert "; it has started pid 8 (`bash`, wait4) and pid 9" in what
     assert "the other end" not in what
+
+
+@pytest.mark.parametrize(("used", "kind"), [(0.06, "sleep"), (14.0, "busy")])
+def test_who_is_met_between_two_naps_does_not_compute(used: float, kind: str) -> None:
+    line = "push /r/a.py:9 time.sleep(pause)"
+    asleep = process(7, line, calls={"7": "clock_nanosleep"}, cpu_s=0.1, time=100.0)
+    awake = process(7, line, calls={"7": "running"}, cpu_s=0.1 + used, time=115.0)
+    found = explain.explain(View(stacks.read(asleep), stacks.read(awake)))
+    assert found.kind == kind
+    assert (" sleeps at push" in found.what) is (kind == "sleep")
+
+
+def test_who_is_stopped_at_its_terminal_is_stopped_again() -> None:
+    tool = process(8, "<module> <string>:4", state="T", parent=7, calls={"8": "read on /dev/tty of devtmpfs"})
+    asks = process(7, f"Popen.wait {LIB}/subprocess.py:1264", "run_tool /r/a.py:25 tool.wait()",
+                   calls={"7": "wait4 of 8"}, behind={"7": [[8, "python ask.py", ""]]})  # fmt: skip
+    found = explained(asks, tool)
+    assert "stopped (state T) in a call at its terminal" in found.what
+    assert ", while pid 7 on `n1` waits for a process that it has started at run_tool (/r/a.py" in found.what
+    assert "SIGCONT lets it go on" not in found.fix
+    assert (found.kind, found.blocked, [one.pid for one in found.named]) == ("stopped", False, [8])
+    elsewhere = explained(asks, tool.replace("read on /dev/tty of devtmpfs", "futex"))
+    assert "SIGCONT lets it go on where nothing stops it again" in elsewhere.fix
+
+
+@pytest.mark.parametrize(("over", "kind"), [("judge.stdout", "pipe"), ("link", "waits")])
+def test_a_select_over_the_output_of_a_program_is_a_pipe(over: str, kind: str) -> None:
+    found = explained(process(7, f"ask /r/a.py:9 select.select([{over}],[],[])", calls={"7": "pselect6"}))
+    assert found.kind == kind
+
+
+def test_a_coroutine_at_its_queue_rests_beside_one_that_waits_for_a_future() -> None:
+    idle = f"get {LIB}/asyncio/queues.py:158"
+    ray = "/x/site-packages/ray/_private"
+    frames = (f"Worker.main_loop {ray}/worker.py:1069", f"<module> {ray}/workers/default_worker.py:323")
+    main = process(7, *frames, name="ray::Engine")
+    rests = thread(0, "task Task-6", idle, "step_loop /r/a.py:31 request = await arrived.get()")
+    waiting = thread(0, "task Task-4", "generate /r/a.py:27 return await answer")
+    both = explained("\n".join([main, *rests, *waiting]))
+    assert (both.kind, both.inferred, both.frame and both.frame.function) == ("event-loop", True, "generate")
+    assert "; other coroutines wait at a queue at step_loop (/r/a.py:31)" in both.what
+    assert explained("\n".join([main, *rests])).kind == "queue"
+    for seconds, kind in ((2, "event-loop"), (9000, "sleep")):
+        beat = thread(
+            0, "task Task-3", f"sleep {LIB}/asyncio/tasks.py:649", f"beat /r/a.py:9 asyncio.sleep({seconds})"
+        )
+        assert explained("\n".join([main, *beat, *waiting])).kind == kind
+
+
+def test_of_ranks_in_a_group_of_some_only_those_are_waited_for() -> None:
+    c10d = "/x/site-packages/torch/distributed/distributed_c10d.py:1"
+    some = [f"all_reduce {c10d}", "reduce /r/a.py:24 dist.all_reduce(x, group=mesh.tensor)"]
+    rest = [f"barrier {c10d}", "<module> /r/a.py:33 dist.barrier()"]
+    ranks = [process(rank, *(some if rank in (0, 3) else rest), rank=str(rank)) for rank in range(4)]
+    found = explained(*ranks)
+    assert (found.kind, found.named) == ("collective-order", ())
+    assert found.why == (
+        "where the group at reduce (/r/a.py:24) has only some of the ranks, only these are waited for"
+    )
+    assert "torch warns of that in the log" in found.fix
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_a_pool_without_the_thread_that_takes_its_results(left: bool) -> None:
+    pool = f"{LIB}/multiprocessing/pool.py"
+    main = process(
+        7, f"ApplyResult.get {pool}:768", f"Pool.map {pool}:367", "grade /r/a.py:31 pool.map(f, rows)"
+    )
+    own = [
+        thread(8, "Thread-1", f"Pool._handle_workers {pool}:522"),
+        thread(9, "Thread-2", f"Pool._handle_tasks {pool}:531"),
+    ]
+    own += [thread(10, "Thread-3", f"Pool._handle_results {pool}:579")] * left
+    what = explained("\n".join([main, *(line for one in own for line in one)])).what
+    assert ("; the pool's thread that takes them (`_handle_results`) has ended" in what) is not left
+
+
+def test_figures_of_the_nodes_are_told_only_beside_what_is_asked_for() -> None:
+    get = "get /x/site-packages/ray/_private/worker.py:3"
+    driver = stacks.read(process(7, get, "<module> /r/a.py:9 ray.get(refs)"))
+    actor = "an actor `Reward` (PENDING_CREATION)"
+    for rows, why in (
+        ([actor], "what it asks for was not seen"),
+        ([actor, "1 task of {GPU: 8}"], "at most 1 CPU"),
+    ):
+        found = explain.explain(View(driver, ray={"pending": rows, "have": "at most 1 CPU"}))
+        assert (found.kind, found.why) == ("ray-demand", why)
