@@ -21,6 +21,7 @@ from jobspec.words import one_of
 # What trackers keep of the command and its configuration, beside the logs.
 ANY_PROGRAM = "command"
 UNKNOWN = "no known framework was recognized: exit code, steps and metrics are judged, as of any program"
+LEARNING = ("learning", "2")  # the level at which a framework's metric is to move
 CONFIGURATIONS = frozenset({"config.yaml", "wandb-metadata.json", "overrides.yaml"})
 
 
@@ -37,15 +38,17 @@ class Sign:
         return f"`{self.text}` in {place}"
 
 
-def framework_of(place: Path, level: str = "") -> tuple[Framework, str]:
+def framework_of(place: Path, level: str = "", learning: bool = False) -> tuple[Framework, str]:
     """The framework of the files at `place`, and a limitation that says how it was found.
 
     Where none fits it is `command`, which looks at exit code, steps and metrics alone, unless another `level`
-    is asked for. Raises: JobspecError, as `which_framework` does.
+    is asked for; with a metric that is to show `learning` the level of that name is no other.
+    Raises: JobspecError, as `which_framework` does.
     """
     any_program = frameworks.get(ANY_PROGRAM)
     levels = {word for one in any_program.levels for word in (one.name, str(one.number))}
-    if level in {"", *levels} and not _fitting(place)[0] and _holds_evidence(place):
+    asked = {"", *levels, *(LEARNING if learning else ())}
+    if level in asked and not _fitting(place)[0] and _holds_evidence(place):
         return any_program, UNKNOWN
     framework, sign = which_framework(place)
     return framework, f"that `{framework.name}` ran is inferred from {sign}"

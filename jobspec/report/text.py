@@ -99,5 +99,6 @@ def _cause(cause: Cause | None) -> Iterator[str]:
     if cause is None:
         return
     yield " ".join(part for part in (f"{cause.verdict} [{cause.kind}]", cause.node, place(cause)) if part)
-    rows = (("line", cause.text[:MAX_LINE]), ("why", cause.why), ("fix", cause.fix), ("see", cause.source))
+    said = "line" if cause.signature or cause.context else "what"  # else the words are jobspec's own
+    rows = ((said, cause.text[:MAX_LINE]), ("why", cause.why), ("fix", cause.fix), ("see", cause.source))
     yield from (f"  {name + ':':<5} {text}" for name, text in rows if text)

@@ -96,7 +96,7 @@ def _with_nodes(
     if len(names) > 1:
         fact = f"said by {_names(names)}: excluding one node does not help"
     elif not names and len(files) > 1:
-        fact = f"said in {_names(files)}: where these are of several nodes, excluding one does not help"
+        fact = f"said in {_names(files)}: if these are of different nodes, it is no matter of one"
     elif names and len(every) > 1:
         fact = _alone(names, every)
         match = replace(match, node=match.node or min(names))

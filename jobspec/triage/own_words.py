@@ -102,7 +102,7 @@ def told(signature: Signature, text: str, above: Traceback, message: str = "") -
     if signature.kind in (UNKNOWN, ROLLOUT):
         rule, wrapper = _rule_for(raised, above, message), _COMPILER.search(text)
         if rule is None and wrapper is not None:
-            rule = _rule_for(Raised(wrapper[1]), above, message)
+            rule = _rule_for(Raised(wrapper[1], raised.words), above, message)
         advised = rule.told(message) if rule is not None else ""
         if (rule is None and signature.kind == UNKNOWN) or advised.startswith(ASKS):
             advised = with_advice(advised or fix, text, message, "{place}")

@@ -22,6 +22,7 @@ _CARRIER = re.compile(
     r"^<|^python/ray/|/lib/python3[^/]*/(?!(?:site|dist)-packages/)|/(?:site|dist)-packages/(?:torch|ray|hydra"
     r"|omegaconf|click|typer|tenacity|aiohttp|httpx|httpcore|requests|urllib3|anyio|uvloop|accelerate|submitit"
     r"|pydantic|datasets)(?:/|\.py$)|\.px[di]$|\.pyx$"
+    r"|/huggingface_hub/utils/_(?:deprecation|validators)\.py$"  # decorators of others' functions
     r"|/bin/[^/.]+$"  # what pip puts in front of a package's program
 )
 # The outermost frame of a main program, but of those that `multiprocessing` starts.

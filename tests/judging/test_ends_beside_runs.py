@@ -85,7 +85,7 @@ def test_end_beside_the_log_is_read(
     write(tmp_path / name, [text])
     verdict = judged(tmp_path, "trl", steps=60)
     assert run_of(verdict) == expected
-    unread = any("the run's exit code" in text for text in verdict.limitations)
+    unread = any("no exit code of the run" in text for text in verdict.limitations)
     assert unread is (expected[0] is Status.SKIPPED)
 
 
@@ -206,4 +206,4 @@ def test_last_words_of_a_script_state_its_exit_code(
         None: "jobspec read no exit code of it",
     }
     assert run_of(verdict)[1] == told[code]
-    assert any("the run's exit code" in text for text in verdict.limitations) is (code is None)
+    assert any("no exit code of the run" in text for text in verdict.limitations) is (code is None)

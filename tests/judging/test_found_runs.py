@@ -105,6 +105,18 @@ def test_part_of_a_longer_word_is_no_sign(tmp_path: Path) -> None:
     assert unknown(tmp_path)
 
 
+def test_a_metric_that_is_to_move_is_judged_of_any_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"step": step, "loss": 2 - step / 40 + step % 3 / 50} for step in range(1, 41)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "train.log").write_text("done\nexit code 0\n")
+    assert main(["judge", str(tmp_path), "--level", "2", "--learning", "loss", "--steps", "40"]) == 0
+    assert "judged as command" in capsys.readouterr().out
+    with pytest.raises(JobspecError, match="none of the frameworks"):
+        framework_of(tmp_path, "checkpoint", learning=True)
+
+
 def unknown(folder: Path) -> bool:
     """Whether the folder's files show no framework: then `command` judges them."""
     return framework_of(folder)[0].name == "command"

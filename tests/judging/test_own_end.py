@@ -23,7 +23,7 @@ END = "{'train_runtime': 400.0, 'epoch': 1.0}"
     ("lines", "files", "result", "said"),
     [
         ([*trainer(60, 60), "+ rc=0"], {}, PASS, STEPS),
-        ([*trainer(60, 60), "+ rc=0", "+ torchrun eval.py"], {}, BLOCKED, "no known line or file states"),
+        ([*trainer(60, 60), "+ rc=0", "+ torchrun eval.py"], {}, BLOCKED, "jobspec read no exit code"),
         ([*trainer(60, 60), "exit=0"], {}, PASS, LAST),
         ([*trainer(60, 60), "+ exit code 0"], {}, PASS, LAST),
         ([*trainer(60, 60), "run.py ended with exit code 0, 4 h 17 min"], {}, PASS, LAST),

@@ -59,8 +59,11 @@ def run(args: argparse.Namespace) -> int:
         framework = frameworks.get(args.framework)
     else:
         foreign_run.check_place(Path(args.path))
-        framework, inferred = which_framework.framework_of(Path(args.path), args.level or "")
-    level = args.level or framework.levels[0].name
+        framework, inferred = which_framework.framework_of(
+            Path(args.path), args.level or "", learning=bool(args.learning)
+        )
+    any_program = inferred == which_framework.UNKNOWN  # it has one level
+    level = framework.levels[0].name if any_program else args.level or framework.levels[0].name
     expectation = foreign_run.expected(
         framework, level, args.variant, args.steps, args.require, args.learning or "", args.expect_import
     )
