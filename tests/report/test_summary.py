@@ -137,10 +137,7 @@ def test_failed_run_shows_the_first_cause_and_what_to_do(tmp_path: Path) -> None
     run = RunFolder(tmp_path)
     for phase in PHASES:
         run.phase(phase, outcome="failed" if phase == "driver" else "ok")
-    run.log(
-        "step:1 - actor/loss:0.5 - training/global_step:1\n"
-        "IndexError: list index out of range\n"
-    )
+    run.log("step:1 - actor/loss:0.5 - training/global_step:1\nIndexError: list index out of range\n")
     run.metrics(learning_rows(20))
     run.write()
     run.results("failed", 1)
