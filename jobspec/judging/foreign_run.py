@@ -27,6 +27,7 @@ from jobspec.frameworks.base import Framework, Level
 from jobspec.frameworks.shared.metric_deliverables import LEARNING
 from jobspec.judging.first_cause import cause_from, first_cause
 from jobspec.judging.foreign_end import (
+    RUN,
     as_stopped,
     how_far,
     is_complete,
@@ -302,12 +303,9 @@ def _reason(deliverables: Sequence[Deliverable], result: Result, cause: Cause | 
     bad = [item for status in order for item in deliverables if item.required and item.status is status]
     void = void_item(deliverables)
     bad = [void] if void is not None else bad
-    if (
-        cause is not None
-        and cause.signature
-        and result is not Result.BLOCKED
-        and bad[0].status is not Status.FAIL
-    ):
+    broke = any(item.name == RUN and item.status is Status.FAIL for item in deliverables) and void is None
+    lacks = broke if result is Result.BLOCKED else bad[0].status is not Status.FAIL
+    if cause is not None and cause.signature and lacks:
         return cause.why or cause.text  # what the deliverables lack, they lack by it
     return f"{bad[0].name}: {bad[0].reason}"
 

@@ -18,7 +18,7 @@ from jobspec.frameworks.shared.weak_evidence import override_values
 from jobspec.frameworks.verl import settings
 from jobspec.frameworks.verl.checkout import WRAPPER, Wrapper, read_config, read_wrapper
 from jobspec.frameworks.verl.commands import checks, commands
-from jobspec.frameworks.verl.levels import DEFAULT_LORA_RANK, LEVELS, LORA, variants_of
+from jobspec.frameworks.verl.levels import DEFAULT_LORA_RANK, LEVELS, LORA, PARITY, variants_of
 from jobspec.frameworks.verl.printed_config import value_text
 from jobspec.frameworks.verl.train_shape import train_shape
 from jobspec.frameworks.verl.weak_settings import setting_limits
@@ -92,6 +92,12 @@ class VerlFramework:
             level_expectation(level, variants, steps, METRIC_KEYS),
             limitations=tuple(_variant_limits(level.number, variants)),
         )
+
+    def idle(self, evidence: Evidence) -> frozenset[str]:
+        """Of a run of others on FSDP no Bridge is in question."""
+        from jobspec.frameworks.verl.run_facts import see  # not needed, and not loaded, before there is a run
+
+        return frozenset({PARITY} if see(evidence).any_line("other_engine") else ())
 
     def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
         from jobspec.frameworks.verl.judge import judge  # not needed, and not loaded, before there is a run

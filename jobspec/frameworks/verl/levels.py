@@ -163,8 +163,9 @@ VARIANTS = (
 )
 DEFAULT = {0: "lora", 1: "save-resume", 3: "megatron-fsdp", 5: "lora"}
 
+PARITY = "the model's own correctness: parity with Hugging Face belongs to the Bridge's own tests"
 NOT_PROVED = (
-    "the model's own correctness: parity with Hugging Face belongs to the Bridge's own tests",
+    PARITY,
     "convergence: no threshold of a benchmark was agreed",
 )
 NO_LEARNING = "nothing is proved about learning"
