@@ -52,6 +52,8 @@ _NOT_ANSWERED = re.compile(
 _ANSWERED = re.compile(rb'" 200\b|"HTTP/[\d.]+ 200\b')
 
 
+_PASSING = re.compile(rb"\bWarning +(?:Failed\w+|BackOff)\b")
+_SCHEDULED = re.compile(rb"\bSuccessfully assigned \S+ to |\bNormal +(?:Scheduled|Started)\b")
 _EXPECTED_END = b"expected termination process in Ray"  # vLLM's word
 
 
@@ -89,7 +91,10 @@ def match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signatu
 
 
 def answered_later(lines: Sequence[bytes], offset: int) -> bool:
-    """Whether the server that did not answer the request of `lines[offset]` answers such a one below."""
+    """Whether the server that did not answer the request of `lines[offset]` answers such a one below, or
+    Kubernetes starts the pod for which an event tells of a failure."""
+    if _PASSING.search(lines[offset]):
+        return any(_SCHEDULED.search(line) for line in lines[offset + 1 :])
     refused = _NOT_ANSWERED.search(lines[offset][:MAX_LINE_CHARS].decode("utf-8", "replace"))
     if refused is None:
         return False

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ _RAISED = re.compile(r"(?:^|[ :])((?:[A-Za-z_]\w*\.)*_?[A-Z]\w*)(?::\s+(\S.*?))?
 _LOGGED = re.compile(r"(?:^|[ :])((?:[A-Za-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception))(?::\s+(\S.*?))?:?\s*$")
 # Their message stands below: all of it, and (`FIELDS`) the fields that are refused.
 GOES_ON = re.compile(r"(?:Error|Exception|BackendCompilerFailed: .* raised):$|Config name is missing\.$")
+_HANDLED = b"During handling of the above exception, another exception occurred"
 _COMPILER = re.compile(r"(\S*BackendCompilerFailed): ")  # what it wraps stands behind it
 FIELDS = re.compile(r"\b\d+ validation errors? for \S+$")
 _STATE_DICT = re.compile(r"Error\(s\) in loading state_dict for \S+:$")  # the keys stand below
@@ -147,6 +149,13 @@ def with_message(text: str, below: Iterable[str]) -> str:
 def is_silent(text: str, above: Traceback) -> bool:
     """Whether the text names an exception without a message, and its statement is known."""
     return bool(above.code) and re.search(r"(?:Error|Exception):?\s*$", text) is not None
+
+
+def is_handled(text: str, above: Traceback, below: Iterable[bytes]) -> bool:
+    """Whether another exception was raised while one without a message was handled: that has the words."""
+    raised = exception_in(text, above)
+    silent = raised is not None and not raised.message
+    return silent and any(_HANDLED in line for line in islice(below, 3))
 
 
 def frame_at_work(above: Traceback) -> str:

@@ -398,7 +398,8 @@ def _after(mark: Landmark | None, match: Match, file: str) -> bool:
 
 
 def _one_each(matches: Iterable[Match]) -> Iterable[Match]:
-    """One match per signature and log: the first that was not survived, of these one that was not caught."""
+    """One match per signature and log: the first that was not survived, of these one that was neither caught
+    nor handled by code that then raised another."""
     best: dict[tuple[str, str], Match] = {}
     for match in matches:
         key = (match.file, match.signature)
@@ -407,8 +408,8 @@ def _one_each(matches: Iterable[Match]) -> Iterable[Match]:
     return best.values()
 
 
-def _said_later(match: Match) -> tuple[bool, bool]:
-    return match.survived, match.caught and match.generic
+def _said_later(match: Match) -> tuple[bool, bool, bool]:
+    return match.survived, match.caught and match.generic, match.wrapper
 
 
 def _as_note(match: Match) -> Match:

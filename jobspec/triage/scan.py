@@ -330,7 +330,7 @@ class _Log:
             fix=masked(own_words.advice(told.fix, words, above)),
             source=signature.source,
             generic=signature.generic,
-            wrapper=signature.wrapper,
+            wrapper=signature.wrapper or own_words.is_handled(words, above, view.lines[offset + 1 :]),
             survived=bool(later) or answered_later(view.lines, offset) or is_expected_end(view.lines, offset),
             place=masked(place),
             doing=masked(later_step(above, view.lines[offset - since : offset])) if since > 0 else "",
