@@ -72,11 +72,13 @@ class Table:
         return max(self._steps(), default=None)
 
     def steps_done(self) -> int:
-        """How many steps the highest one makes: one more where all that is logged at it counts from 0."""
+        """How many steps the highest one makes: one more where what is logged oftenest counts from 0."""
         last = self.last_step() or 0
         at_last = {row.metric for row in self.rows if row.step == last and not WATCHED.search(row.metric)}
         steps = [{row.step for row in self.by_metric[name]} for name in at_last]
-        return last + all({0, 1} <= logged for logged in steps) if last > 0 else last
+        most = max(map(len, steps), default=0)
+        often = (logged for logged in steps if len(logged) == most)
+        return last + all({0, 1} <= logged for logged in often) if last > 0 else last
 
     def first_step(self) -> int | None:
         """The lowest step that any metric was logged at."""

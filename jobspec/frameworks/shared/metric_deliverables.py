@@ -87,7 +87,7 @@ def learning_deliverable(evidence: Evidence) -> Deliverable:
         reasons += [one.what for one in problems if names.REWARD_PART.search(one.row.metric)][:MAX_TOLD]
         return Deliverable(LEARNING, Status.PASS, ends, "; ".join(reasons))
     reasons += [trouble.what for trouble in problems][:MAX_TOLD]
-    last, planned = evidence.metrics.last_step() or 0, evidence.plan.expect.steps
+    last, planned = evidence.metrics.steps_done(), evidence.plan.expect.steps
     if evidence.foreign and last < planned:  # what the other steps would have shown is not known
         reasons.insert(0, f"not shown: the metrics end at step {last:g} of {planned}")
         return Deliverable(LEARNING, Status.BLOCKED, ends, "; ".join(reasons))
