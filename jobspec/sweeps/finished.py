@@ -1,7 +1,8 @@
 """The points of a sweep's run directory: their settings, their folders, and whether they have finished.
 
-A point has finished when its own evidence gives the verdict Pass or Fail. A point that was Blocked, or left
-no evidence, says nothing about its settings and is run again.
+A point has finished when its own evidence gives the verdict Pass or Fail, or says that its settings do not
+fit the GPUs' memory. A point that was Blocked by anything else, or left no evidence, says nothing about its
+settings and is run again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from jobspec.runtime.base.run_files import parse_json, read_text
 from jobspec.verdict import Result
 
 FINISHED = (Result.PASS, Result.FAIL)
+TOO_LARGE = "gpu-memory"  # the class of a cause that the settings are
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def finished_points(folder: Path, keys: Mapping[int, str]) -> dict[int, str]:
     folders: dict[int, str] = {}
     for key, point in _earlier(folder):
         index = numbers.get(key)
-        if index is not None and index not in folders and _result(point) in FINISHED:
+        if index is not None and index not in folders and _has_finished(point):
             folders[index] = f"../{point.root.parent.parent.name}/points/{point.run_id}"
     return folders
 
@@ -90,11 +92,15 @@ def _earlier(folder: Path) -> Iterator[tuple[str, RunPaths]]:
         yield from ((point.key, point.run) for point in record.points if point.key and not point.reused)
 
 
-def _result(point: RunPaths) -> Result:
+def _has_finished(point: RunPaths) -> bool:
     from jobspec.evidence.read import read_evidence
     from jobspec.judging.baseline import judge_beside
 
-    return judge_beside(read_evidence(point.root))[1].result if _has_ended(point) else Result.NOTHING_RAN
+    if not _has_ended(point):
+        return False
+    verdict = judge_beside(read_evidence(point.root))[1]
+    cause = verdict.first_cause
+    return verdict.result in FINISHED or (cause is not None and cause.kind == TOO_LARGE)
 
 
 def _has_ended(point: RunPaths) -> bool:

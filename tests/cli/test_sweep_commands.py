@@ -148,7 +148,7 @@ def test_every_form_of_the_table(grid: Project) -> None:
     assert suite is not None and (suite.get("tests"), suite.get("failures")) == ("2", "1")
     data = json.loads(grid.cli("report", "last", "--json").out)
     jsonschema.validate(data, json.loads(files("jobspec.report").joinpath("sweep.schema.json").read_text()))
-    assert [point["result"] for point in data["points"]] == ["Pass", "Fail"]
+    assert [point["result"] for point in data["points"]] == ["Pass", "Blocked"]
     single = grid.cli("report", str(grid.last().points()[0].root), "--format", "csv")
     assert (single.code, "of a sweep's table" in single.err) == (2, True)
 

@@ -42,7 +42,7 @@ def test_failing_point_stops_no_other_and_the_table_tells_each_verdict(lab: Lab,
     rows = [(row["status"], row["result"], row["tokens_per_s"]) for row in table["points"]]
     assert rows == [
         ("OK", "Pass", 10.0),
-        ("OOM", "Fail", None),
+        ("OOM", "Blocked", None),
         ("OK", "Pass", 30.0),
         ("FAIL", "Fail", 5.0),
     ]
