@@ -15,6 +15,7 @@ from jobspec.runtime.stalls.phrases import DOES
 from jobspec.runtime.stalls.stacks import Process
 
 _BEGUN = re.compile(r"^ray::([^.\s]+)\.__init__")
+_ACTOR = re.compile(r"an actor `([^`]+)` ")
 _METHOD = re.compile(r"^ray::[^.\s(]+\.(\w+)")
 _HELD_BACK = (
     "see whether that is a generator whose reader takes no more (`_generator_backpressure_num_objects`): it"
@@ -38,8 +39,8 @@ def demand(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
     if pending:
         what = f"Ray has not started {pending[0]}, and {met}"
         asked = any("{" in row for row in pending)
-        why = str(view.ray.get("have", "")) if asked else "what it asks for was not seen"
-        fix = "ask for less (CPUs and GPUs of each bundle, labels, the strategy), or for nodes that have it"
+        why = str(view.ray.get("have", "")) if asked else _asked(pending[0], view)
+        fix = "ask for less (CPUs, GPUs, memory, labels, strategy), end who holds it, or add nodes with it"
         return Explanation("ray-demand", what, why, fix, named=waiting[0].members, frame=place)
     dead = list(view.ray.get("dead", ()))
     again = list(view.ray.get("restarting", ()))
@@ -56,6 +57,13 @@ def demand(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
             "ray-actor-dead", what, "", fix, inferred=True, named=waiting[0].members, frame=place
         )
     return _queued(view, waiting, busy)
+
+
+def _asked(actor: str, view: View) -> str:
+    """What Ray's demands say of an actor that is not started: the task of its constructor; else nothing."""
+    found = _ACTOR.match(actor)
+    rows = view.ray.get("queued", ()) if found else ()
+    return next((f"no node has room for {row}" for row in rows if f"{found[1]}.__init__`" in row), "")
 
 
 def _without_begun(pending: List[str], people: Sequence[Process]) -> List[str]:

@@ -274,8 +274,11 @@ def test_figures_of_the_nodes_are_told_only_beside_what_is_asked_for() -> None:
     driver = stacks.read(process(7, get, "<module> /r/a.py:9 ray.get(refs)"))
     actor = "an actor `Reward` (PENDING_CREATION)"
     for rows, why in (
-        ([actor], "what it asks for was not seen"),
+        ([actor], ""),
         ([actor, "1 task of {GPU: 8}"], "at most 1 CPU"),
     ):
         found = explain.explain(View(driver, ray={"pending": rows, "have": "at most 1 CPU"}))
         assert (found.kind, found.why) == ("ray-demand", why)
+    task = "1 task `reward-3:Reward.__init__` of {memory: 4.7e+09}"
+    found = explain.explain(View(driver, ray={"pending": [actor], "queued": [task]}))
+    assert found.why == f"no node has room for {task}"
