@@ -62,8 +62,8 @@ def demand(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
 def _asked(actor: str, view: View) -> str:
     """What Ray's demands say of an actor that is not started: the task of its constructor; else nothing."""
     found = _ACTOR.match(actor)
-    rows = view.ray.get("queued", ()) if found else ()
-    return next((f"no node has room for {row}" for row in rows if f"{found[1]}.__init__`" in row), "")
+    made = f"{found[1]}.__init__`" if found else actor
+    return next((f"no node has room for {row}" for row in view.ray.get("queued", ()) if made in row), "")
 
 
 def _without_begun(pending: List[str], people: Sequence[Process]) -> List[str]:
