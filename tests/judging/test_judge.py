@@ -245,7 +245,7 @@ def test_unmet_requirement_fails_with_its_value(tmp_path: Path) -> None:
 def test_nan_in_a_metric_of_the_framework_fails_unasked(tmp_path: Path) -> None:
     run = passing_run(tmp_path)
     rows = learning_rows()
-    rows[-1]["grad_norm"] = None
+    rows[30]["grad_norm"] = None
     run.metrics(rows)
     verdict = verdict_of(run)
     assert verdict.result is Result.FAIL
@@ -253,14 +253,14 @@ def test_nan_in_a_metric_of_the_framework_fails_unasked(tmp_path: Path) -> None:
     assert item is not None and "1 of 60 values of `grad_norm` are not finite" in item.reason
 
 
-def test_skipped_update_is_a_finding_and_no_failure(tmp_path: Path) -> None:
+def test_skipped_update_fails_what_asks_for_every_value_and_stays_a_finding(tmp_path: Path) -> None:
     """A gradient norm that is a number again, beside a loss that always is one."""
     run = passing_run(tmp_path)
     rows = learning_rows()
     rows[0]["grad_norm"] = rows[30]["grad_norm"] = None
     run.metrics(rows)
     verdict = verdict_of(run)
-    assert verdict.result is Result.PASS
+    assert (verdict.result, status(verdict, "Required metrics")) == (Result.FAIL, Status.FAIL)
     assert any("at 2 of 60 logged steps" in finding.what for finding in verdict.findings)
 
 
