@@ -53,6 +53,7 @@ _ANSWERED = re.compile(rb'" 200\b|"HTTP/[\d.]+ 200\b')
 
 
 _PASSING = re.compile(rb"\bWarning +(?:Failed\w+|BackOff)\b")
+_POD = re.compile(rb"\bpod/([\w.-]+)")
 _SCHEDULED = re.compile(rb"\bSuccessfully assigned \S+ to |\bNormal +(?:Scheduled|Started)\b")
 _EXPECTED_END = b"expected termination process in Ray"  # vLLM's word
 
@@ -94,7 +95,9 @@ def answered_later(lines: Sequence[bytes], offset: int) -> bool:
     """Whether the server that did not answer the request of `lines[offset]` answers such a one below, or
     Kubernetes starts the pod for which an event tells of a failure."""
     if _PASSING.search(lines[offset]):
-        return any(_SCHEDULED.search(line) for line in lines[offset + 1 :])
+        pod = _POD.search(lines[offset])
+        name = pod[1] if pod else b""  # `kubectl describe` tells of one pod alone, without its name
+        return any(name in line and _SCHEDULED.search(line) for line in lines[offset + 1 :])
     refused = _NOT_ANSWERED.search(lines[offset][:MAX_LINE_CHARS].decode("utf-8", "replace"))
     if refused is None:
         return False
