@@ -95,14 +95,19 @@ def answered_later(lines: Sequence[bytes], offset: int) -> bool:
     """Whether the server that did not answer the request of `lines[offset]` answers such a one below, or
     Kubernetes starts the pod for which an event tells of a failure."""
     if _PASSING.search(lines[offset]):
-        pod = _POD.search(lines[offset])
-        name = pod[1] if pod else b""  # `kubectl describe` tells of one pod alone, without its name
-        return any(name in line and _SCHEDULED.search(line) for line in lines[offset + 1 :])
+        pod = _pod(lines[offset])
+        return any(_pod(line) == pod and _SCHEDULED.search(line) for line in lines[offset + 1 :])
     refused = _NOT_ANSWERED.search(lines[offset][:MAX_LINE_CHARS].decode("utf-8", "replace"))
     if refused is None:
         return False
     request = (refused["request"] or refused["asked"]).encode()
     return any(request in line and _ANSWERED.search(line) for line in lines[offset + 1 :])
+
+
+def _pod(line: bytes) -> bytes:
+    """The pod that an event is of; empty in `kubectl describe`, which tells of one pod alone."""
+    found = _POD.search(line)
+    return found[1] if found else b""
 
 
 def is_expected_end(lines: Sequence[bytes], offset: int) -> bool:
