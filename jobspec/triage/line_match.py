@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from jobspec.log_text import bare
 from jobspec.triage.own_words import FIELDS, GOES_ON
@@ -59,7 +59,8 @@ _EXPECTED_END = b"expected termination process in Ray"  # vLLM's word
 
 
 class Hit(NamedTuple):
-    """A signature and the part of the line that shows it, `below` lines under the one that is hot."""
+    """A signature and the part of the line that shows it, `below` lines under the one that is hot, or above
+    it where that is negative."""
 
     signature: Signature
     text: str
@@ -87,7 +88,7 @@ def match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signatu
             if above.ignored or (signature.frames is not None and _told_below(lines, offset, text)):
                 break
             if _surrounded(signature, above, lines, offset):
-                return Hit(signature, text)
+                return _at_near(signature, lines, offset) if signature.at_near else Hit(signature, text)
     return None
 
 
@@ -144,6 +145,14 @@ def _of_field(lines: Sequence[bytes], offset: int, text: str) -> Signature | Non
     words = next((line.strip() for line in lines_below(lines, offset, 2) if _CHECK.match(line)), "")
     known = (other for other in load_signatures() if other.frames is None and not other.generic)
     return next((other for other in known if other.verdict != NOTE and other.shows(words)), None)
+
+
+def _at_near(signature: Signature, lines: Sequence[bytes], offset: int) -> Hit:
+    """The hit at the last of the lines above that the signature asks for."""
+    near = cast(re.Pattern[str], signature.near)
+    above = ((at, bare(lines[at].decode("utf-8", "replace")).strip()) for at in range(offset - 1, -1, -1))
+    at, text = next((at, text) for at, text in above if near.search(text))
+    return Hit(signature, text[:MAX_LINE_CHARS], at - offset)
 
 
 def _surrounded(signature: Signature, above: Traceback, lines: Sequence[bytes], offset: int) -> bool:

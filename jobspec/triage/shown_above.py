@@ -43,8 +43,15 @@ _TOOL = re.compile(
     r"|^Python \d+\.\d+\.\d+$"
 )
 _MODULES = re.compile(r"^\s*1\) \w[\w+-]*/\S+")
+# Pip's word on what it leaves behind: who wants the package, and which.
+_CONFLICT = re.compile(
+    r"^([A-Za-z][\w.-]*) \d\S* requires ([A-Za-z][\w.-]*)\S*, (?:but you have|which is not) "
+)
 _ANY = re.compile(
-    "|".join(f"(?:{item.pattern})" for item in (_DF, _QUOTA, _SMI, _GPU, _PIP, _PACKAGE, _TOOL, _MODULES))
+    "|".join(
+        f"(?:{item.pattern})"
+        for item in (_CONFLICT, _DF, _QUOTA, _SMI, _GPU, _PIP, _PACKAGE, _TOOL, _MODULES)
+    )
 )
 # Words of a failure that make a row of a tool tell something.
 _OF_TOOLS = re.compile(r"(?i)gcc|g\+\+|nvcc|compiler|glibc|cuda\b|cudnn|unsupported gnu|python[ _]?\d")
@@ -121,6 +128,9 @@ def _packages(
         names |= {"torch"} if re.search(r"undefined symbol|ABI\b", text) else set()
     shown: dict[str, str] = {}
     for row in rows:
+        conflict = _CONFLICT.search(row.text)
+        if conflict is not None and names & {_plain(conflict[1]), _plain(conflict[2])}:
+            shown[row.text] = f"{file}:{row.number} shows `{row.text.strip()[:MAX_SHOWN]}`"
         installed = _PIP.search(row.text)
         if installed is not None:
             for item in installed[1].split():

@@ -90,6 +90,7 @@ class Signature:
     boundary: str = ""
     frames: re.Pattern[str] | None = None
     near: re.Pattern[str] | None = None
+    at_near: bool = False
     below: re.Pattern[str] | None = None
     raised: bool = False
     own_words: bool = False
