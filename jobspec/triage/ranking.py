@@ -34,8 +34,8 @@ LAUNCHER = re.compile(
     r"|Batch job submission failed|Job submit/allocate failed))"
 )
 ACCEPTED = "note.submitted"
-# What Slurm, the kernel, a container's hook or a process that could not join says last, of which earlier lines
-# of these kinds are effects.
+# What Slurm, the kernel, a container's hook or a process that could not join says last, of which earlier
+# lines of these kinds are effects.
 TOLD_LAST = {
     "network.host-unresolved": frozenset({"network"}),
     "slurm.node-fail": frozenset({"ray", "network"}),
