@@ -52,7 +52,7 @@ _NOT_ANSWERED = re.compile(
 _ANSWERED = re.compile(rb'" 200\b|"HTTP/[\d.]+ 200\b')
 
 
-_PASSING = re.compile(rb"\bWarning +(?:Failed\w+|BackOff)\b")
+_PASSING = re.compile(rb"\bWarning +(?:Failed\w*|BackOff)\b")
 _POD = re.compile(rb"\bpod/([\w.-]+)")
 _SCHEDULED = re.compile(rb"\bSuccessfully assigned \S+ to |\bNormal +(?:Scheduled|Started)\b")
 _EXPECTED_END = b"expected termination process in Ray"  # vLLM's word
