@@ -45,9 +45,10 @@ def judge(evidence: Evidence) -> Iterator[Deliverable]:
     seen = see(evidence)
     yield bridge_checks(evidence)
     imported = judge_import(evidence, "verl")
-    if evidence.foreign and imported.status is Status.BLOCKED and not imported.evidence:
-        if (other := seen.any_line("other_engine")) is not None:  # of a Bridge nothing is to be shown then
-            imported = replace(imported, status=Status.SKIPPED, evidence=(other,), reason=NO_BRIDGE)
+    other = seen.any_line("other_engine") if evidence.foreign else None
+    if other is not None and imported.status is Status.BLOCKED and not imported.evidence:
+        # Of a Bridge nothing is to be shown then.
+        imported = replace(imported, status=Status.SKIPPED, evidence=(other,), reason=NO_BRIDGE)
     yield imported
     yield replace(judge_run(seen), limits=tuple(dict.fromkeys(_limits(seen))))
     yield judge_variants(seen)
