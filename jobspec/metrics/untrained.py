@@ -88,7 +88,9 @@ def _constant_loss(rows: Rows) -> Iterator[Trouble]:
     why = "mostly it is not computed from the batch, no token has a label, or one batch comes again and again"
     why += " and no weight changes"
     if math.isclose(value, math.log(2), rel_tol=1e-3):
-        why = "that is ln 2, a preference loss where policy and reference answer alike: mostly no parameter is"
+        why = (
+            "that is ln 2, a preference loss where policy and reference answer alike: mostly no parameter is"
+        )
         why += " trained, or no token has a label"
     fix = "look at the labels and logits of two batches, and at which parameters require gradients"
     yield Trouble("constant-loss", rows[0], what, why, fix)

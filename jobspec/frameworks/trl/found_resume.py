@@ -93,6 +93,11 @@ def judge_found(evidence: Evidence) -> Deliverable:
         reason = f"a process was to go on from step {step}, with {resumed.planned} steps in all:"
         reason += " none was left, and no later one was read"
         return Deliverable(RESUME, Status.FAIL, (line, resumed.total), reason, fix=NONE_LEFT)
+    metric = trained_by(evidence)
+    lost = lost_at(evidence.metrics.series(metric), step, falls=metric == "loss")
+    if lost:
+        reason = f"a process went on from step {step}, and {lost}: like a start from other weights"
+        return Deliverable(RESUME, Status.FAIL, (line,), reason)
     saved = next((one for one in evidence.checkpoints if one.step == step), None)
     if saved is None:
         return _blocked(f"the checkpoint of step {step} from which a process was to go on", line)
@@ -107,7 +112,6 @@ def judge_found(evidence: Evidence) -> Deliverable:
         return _blocked(f"the {', '.join(lacks)} in `{place}`, from which a process was to go on", line)
     if part := missing_shard(saved):
         return _blocked(f"`{part}` in `{place}`, from which a process was to go on", line)
-    metric = trained_by(evidence)
     problem = _after(evidence, step, metric)
     if problem:
         return _blocked(problem, line)
@@ -118,10 +122,6 @@ def judge_found(evidence: Evidence) -> Deliverable:
     later = [one.step for one in own if _continues(saved, one, metric)]
     if not later:
         return _blocked(f"a later checkpoint of that process whose history holds that of step {step}", line)
-    lost = lost_at(evidence.metrics.series(metric), step, falls=metric == "loss")
-    if lost:
-        reason = f"a second process went on from step {step}, and {lost}: like a start from other weights"
-        return Deliverable(RESUME, Status.FAIL, (line,), reason)
     items = (line, EvidenceItem(saved.path, text=f"checkpoint of step {step}, {saved.bytes} bytes"))
     reason = f"a second process went on from step {step}, and saved step {max(later)}"
     return Deliverable(RESUME, Status.PASS, items, reason, limits=(INFERRED,))
