@@ -174,16 +174,13 @@ class Hints:
         every = text.split(b"\n") if self.everywhere else ()
         lines = {line: set(self.everywhere) for line in every}
         start, end, held = 0, -1, set[str]()
-        for at, hint in self._places(text):
-            if not start <= at < end:
-                start, end = line_at(text, at)
-                held = lines.setdefault(text[start:end], set())
-            held.update(self.hints[hint])
-        return lines
-
-    def _places(self, text: bytes) -> Iterator[tuple[int, bytes]]:
-        """The places of hints, some twice. The machine lists all places at once, so it gets small pieces."""
+        named = [self.hints[hint] for hint in self.texts]
+        # The machine lists all places at once, so it gets small pieces: some places come twice.
         for piece in range(0, len(text), PIECE_BYTES):
             part = text[piece : piece + PIECE_BYTES + self.overlap]
             for number, at, _ in self.machine.find_matches_as_indexes(part, overlapping=True):
-                yield piece + at, self.texts[number]
+                if not start <= piece + at < end:
+                    start, end = line_at(text, piece + at)
+                    held = lines.setdefault(text[start:end], set())
+                held.update(named[number])
+        return lines

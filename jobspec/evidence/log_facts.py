@@ -50,6 +50,7 @@ CODE_FILE = re.compile(
 )
 CODE_ALONE = re.compile(r"\s*(?:\w+\s*[:=]\s*)?(\d{1,3})\s*")
 MAX_CODE_FILE = 64  # bytes
+MAX_CODE = 255
 ENDED_WELL = "exits successfully"
 # DeepSpeed's launcher, of each of its processes. Source: deepspeed `launcher/launch.py`.
 WELL = re.compile(rf"\[launch\.py:\d+:main\] (?:dist_world_size=(\d{{1,6}})|Process (\d+) {ENDED_WELL})")
@@ -144,7 +145,7 @@ def scan_facts(logs: Iterable[tuple[Path, str]]) -> Facts:
             line = clean(hit.text)
             item = EvidenceItem(name, hit.number, line[:MAX_SHOWN].strip())
             _note(facts, line, item)
-            if found := KEPT.match(line):
+            if (found := KEPT.match(line)) and _is_code(found[1]):
                 kept = int(found[1]), item
             elif line.startswith("+") and not AFTER_KEPT.match(line):
                 kept = None
@@ -168,7 +169,7 @@ def _code_alone(path: Path) -> int | None:
     with suppress(OSError):
         if path.stat().st_size <= MAX_CODE_FILE:
             found = CODE_ALONE.fullmatch(path.read_text("utf-8", "replace"))
-            return int(found[1]) if found is not None else None
+            return int(found[1]) if found is not None and _is_code(found[1]) else None
     return None
 
 
@@ -179,18 +180,18 @@ def _last_words(path: Path) -> int | None:
         lines = [clean(line).strip() for line in stream.read().decode("utf-8", "replace").splitlines()]
         lines = [line for line in lines if line and not PROMPT.match(line)]
         if found := lines and EXITED.match(lines[-1]):
-            return int(found[1])
+            return int(found[1]) if _is_code(found[1]) else None
         if len(lines) > 1 and ECHO.match(lines[-2]) and (found := ANSWER.fullmatch(lines[-1])):
-            return int(found[1])
+            return int(found[1]) if _is_code(found[1]) else None
     return None
 
 
 def _note(facts: Facts, line: str, item: EvidenceItem) -> None:
-    if match := ENDED.search(line):
+    if (match := ENDED.search(line)) and _is_code(match[2]):
         facts.ended.append((match[1] or "", int(match[2]), item))
-    elif (match := SRUN.search(line)) and len(facts.tasks) < MAX_HITS:
+    elif (match := SRUN.search(line)) and _is_code(match[1]) and len(facts.tasks) < MAX_HITS:
         facts.tasks.append((int(match[1]), item))
-    elif match := STATED.search(line) or BARE.match(line):
+    elif (match := STATED.search(line) or BARE.match(line)) and _is_code(match[1]):
         facts.stated[item.file] = int(match[1]), item
     if len(facts.models) < MAX_MODELS and (match := MODEL.search(line)):
         facts.models.setdefault(match[1] or match[2])
@@ -201,6 +202,11 @@ def _note(facts: Facts, line: str, item: EvidenceItem) -> None:
         facts.sizes[name] = max(facts.sizes.get(name, 0), int(setting[2]))
     if (match := LAUNCH.search(line)) and (asked := _processes(match[0])):
         facts.launches.setdefault(asked)
+
+
+def _is_code(text: str) -> bool:
+    """Whether a number can be a process's exit code; a larger one is of something else."""
+    return int(text[:4]) <= MAX_CODE
 
 
 def _processes(command: str) -> str:

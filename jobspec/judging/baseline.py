@@ -148,7 +148,7 @@ def compare_within(evidence: Evidence, asked: TolerancePlan, learnt: str = "") -
             return Deliverable(name, Status.BLOCKED, (row_item(bad),), reason)
     if not (rows and theirs):
         whose = "the baseline" if rows else "this run"
-        reason = f"{whose} has no `{metric}` between the steps {first} and {asked.last or last:g}"
+        reason = f"of {whose} no `{metric}` was read between the steps {first} and {asked.last or last:g}"
         return Deliverable(
             name, Status.BLOCKED, reason=reason, fix="correct the steps of `metrics.tolerances`"
         )
@@ -157,9 +157,12 @@ def compare_within(evidence: Evidence, asked: TolerancePlan, learnt: str = "") -
     direction = asked.direction or (_direction(evidence) if metric == learnt else "")
     gap = good - ours if direction == "up" else ours - good
     status, word = _word(gap if direction else abs(gap), asked.within, error, bool(direction))
+    known = (
+        f"standard error {error:.2g}" if min(len(rows), len(theirs)) > 1 else "of one value no error is known"
+    )
     reason = (
         f"`{metric}`, steps {first} to {last:g}: {word}: mean {ours:.4g}, the baseline {good:.4g} "
-        f"(standard error {error:.2g}); {asked.within:.4g} is allowed"
+        f"({known}); {asked.within:.4g} is allowed"
     )
     return Deliverable(name, status, _items(evidence, rows, theirs), reason)
 
@@ -171,7 +174,7 @@ def _both(evidence: Evidence, metric: str) -> tuple[Sequence[Row], Sequence[Row]
     theirs = rows_of(baseline.metrics, logged_name(metric, baseline.metrics.metrics) or metric)
     for whose, found in (("this run", rows), (f"the baseline `{baseline.name}`", theirs)):
         if not found:
-            reason = f"{whose} logged no `{metric or 'reward'}`: nothing can be compared"
+            reason = f"of {whose} no step with a `{metric or 'reward'}` was read: nothing can be compared"
             fix = "name the metric: `metrics.learning` of the spec, `--learning` of `judge`"
             return Deliverable(BASELINE, Status.BLOCKED, reason=reason, fix=fix)
     return rows, theirs

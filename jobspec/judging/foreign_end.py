@@ -31,6 +31,11 @@ TRAINER_LOGS = {"loss", "learning_rate", "epoch"}
 MAX_CODES = 4  # logs named
 EARLIER = "an exit code of 0 is stated by an earlier log than the last one"
 ORDER = re.compile(r"(\d+)|first|second|third")  # what tells logs of several processes apart
+RESUMES = "resum", "Resum", "ontinuing training from"
+RESUMED = re.compile(
+    r"(?i)\b(?:resum\w+|continuing training)\b.*\b(?:checkpoint\b|checkpoint-\d|(?:global )?step \d)"
+)
+BESIDE_EACH_OTHER = re.compile(r"(?i)(?:rank|node|worker|host|gpu|task|actor|replica|server)[-_.]?\d")
 # Somebody, or a time limit.
 ENDED_FROM_OUTSIDE = {130: "SIGINT, as of Ctrl-C", 143: "SIGTERM, as of a time limit or `kill`"}
 MIN_REPEATED = 3
@@ -135,6 +140,33 @@ def as_stopped(attempt: Attempt) -> Attempt:
     )
     others = (match for match in attempt.matches if match not in asked)
     return replace(attempt, matches=(first, *others))
+
+
+def went_on(evidence: Evidence, attempt: Attempt) -> Attempt:
+    """The attempt, where what ended an earlier process from outside is survived: another's log says that it
+    goes on from a checkpoint."""
+    ends = {match.file for match in attempt.matches if match.kind in FROM_OUTSIDE}
+    if not ends or len(attempt.logs) < 2 or any(BESIDE_EACH_OTHER.search(log.path) for log in attempt.logs):
+        return attempt
+    resumed = {log.path for log in attempt.logs if _resumes(evidence, log.path)}
+
+    def later(name: str) -> bool:
+        (series, place), others = _place(name), (_place(other) for other in resumed - {name})
+        return bool(resumed) and (name not in resumed or any(s == series and p > place for s, p in others))
+
+    over = {name for name in ends if later(name)}
+    return replace(
+        attempt,
+        matches=tuple(
+            replace(match, survived=True) if match.kind in FROM_OUTSIDE and match.file in over else match
+            for match in attempt.matches
+        ),
+    )
+
+
+def _resumes(evidence: Evidence, name: str) -> bool:
+    hits = find_lines(evidence.root / name, Hints(RESUMES))
+    return any(RESUMED.search(hit.text) for hit in hits)
 
 
 def own_facts(facts: Facts, attempt: Attempt) -> Facts:

@@ -36,6 +36,7 @@ from jobspec.judging.foreign_end import (
     missing_steps,
     own_facts,
     waited,
+    went_on,
 )
 from jobspec.judging.judge import cause_of, decide, figures, for_guide, held_back, line_findings
 from jobspec.judging.not_proved import OF_AN_EFFECT, limitations, with_limits
@@ -241,6 +242,7 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         return Verdict(Result.NOTHING_RAN, expectation.level.name, findings=evidence.problems, reason=reason)
     framework_items = [*expectation.framework.judge(evidence)]
     short = is_short(evidence, expectation.steps, framework_items)
+    attempt = went_on(evidence, attempt)
     attempt = as_tested(evidence, as_stopped(attempt) if short else attempt)
     deliverables = _deliverables(foreign, expectation, attempt, framework_items, short)
     imports, run, *framework_items, metrics = deliverables

@@ -73,7 +73,7 @@ def _of_resources(evidence: Evidence) -> Iterator[str]:
 def _of_sources(evidence: Evidence) -> Iterator[str]:
     plan = evidence.plan
     if (plan.repos or evidence.foreign) and not plan.proofs:
-        yield "no checkout was named for a comparison: which one was imported is not proved"
+        yield "no checkout was named: what was imported is compared with none"
     for repo in plan.repos:
         ran = evidence.ran.get(repo.name, RanCode())
         if repo.dirty or ran.uncommitted:

@@ -124,7 +124,7 @@ def _unclear(place: Path, fitting: Mapping[str, Sign], owners: Mapping[str, str]
     )
     return fail(
         "judge.framework",
-        f"the files of `{place}` show none of the frameworks that jobspec knows",
+        f"the files of `{place}` hold no sign that jobspec knows of a framework",
         f"no log, configuration or metric holds one of these: {looked}",
         f"{name_it} with {one_of(frameworks.names())}; `command` judges any program by its metrics",
     )

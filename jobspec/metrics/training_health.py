@@ -33,6 +33,7 @@ ENTROPY_LEAST, ENTROPY_MOST = 0.05, 2.0
 GRADIENT_GROWTH, GRADIENT_MOST = 30, 10.0
 GAP_GROWTH = 5
 FROZEN_SAMPLES = "mostly the sampled policy never changes, or the value is not computed anew"
+FROM_THE_START = "look at what the training starts from: data, loss mask, weights, precision"
 CONSTANT = "a reward that never moves shows no learning; mostly every answer earns the same"
 
 
@@ -52,8 +53,11 @@ def _troubles(table: Table, keys: Mapping[str, str]) -> Iterator[Trouble]:
             for trouble in (one for check in checks for one in check(rows)):
                 unrated = trouble.kind == "zero-gradient" and not rated
                 yield replace(trouble, why=NO_GRADIENT, fix=UNTRAINED) if unrated else trouble
+    # Beside a margin that is no number what is counted of it says nothing.
+    spoilt = not all(map(math.isfinite, table.values("rewards/margins")))
     for rows in series_named(table, names.REWARD_PART, None):  # one of several that make the reward
-        yield from (replace(trouble, fatal=False) for trouble in (*_lost(rows), *_zero_part(rows)))
+        lost = () if spoilt else _lost(rows)
+        yield from (replace(trouble, fatal=False) for trouble in (*lost, *_zero_part(rows)))
     # `zero-gradient` stands above.
     yield from (one for one in untrained(table, keys) if one.kind != "no-gradient")
     yield from held_out(list(series_named(table, names.HELD_OUT, None)))
@@ -68,7 +72,7 @@ def _not_finite(rows: Rows) -> Iterator[Trouble]:
         bad, later = lost[0], [row for row in rows if (row.step or 0) > (lost[-1].step or 0)]
         what = f"`{bad.metric}` of step {bad.step} is {bad.value}"
         why = "such a value spoils every parameter that it reaches, unless its update is skipped"
-        fix = "lower the learning rate"
+        fix = FROM_THE_START if bad is rows[0] else "lower the learning rate"
         if len(later) >= MIN_ROWS:
             what += (
                 f", at {len(lost)} of {len(rows)} logged steps in all" if len(lost) > 1 else ", there alone"
@@ -86,7 +90,8 @@ def _lost_loss(rows: Rows) -> Iterator[Trouble]:
     if len(lost) >= MIN_ROWS:
         what = f"`{lost[0].metric}` is {lost[0].value} from step {lost[0].step} to the end"
         why, fix = "no update since then is known to be sound", "look for the first such value in the log"
-        yield Trouble("not-finite", lost[0], what, why, f"{fix}; lower the learning rate")
+        then = FROM_THE_START if lost[0] is rows[0] else "lower the learning rate"
+        yield Trouble("not-finite", lost[0], what, why, f"{fix}; {then}")
 
 
 def _no_gradient(rows: Rows) -> Iterator[Trouble]:
@@ -109,7 +114,7 @@ def _no_advantage(rows: Rows) -> Iterator[Trouble]:
         value = f"{HIGH:g} or more" if share else "0"
         what = f"`{rows[0].metric}` is {value} in {len(equal)} of {len(rows)} logged steps"
         why = "where all answers of a group have the same reward, their advantages are 0"
-        fix = "look at samples and rewards of a group; use data that is neither too easy nor too hard"
+        fix = "look at samples and rewards of a group; where those are right, use easier or harder data"
         yield Trouble("zero-advantage", equal[0], what, why, fix, fatal=False)
 
 

@@ -75,7 +75,7 @@ def _vanished_loss(rows: Rows) -> Iterator[Trouble]:
 
 
 def _constant_loss(rows: Rows) -> Iterator[Trouble]:
-    """A loss of four digits or more that is the same at all steps, though each has other data."""
+    """A loss of four digits or more that is the same at all steps."""
     value = rows[0].value
     if (
         not math.isfinite(value)
@@ -85,7 +85,12 @@ def _constant_loss(rows: Rows) -> Iterator[Trouble]:
     ):
         return
     what = f"`{rows[0].metric}` is {value:.6g} at all {len(rows)} logged steps"
-    why = "the loss of other data differs even where nothing is trained: mostly it is not computed from"
-    why += " the batch, or one batch comes again and again and no weight changes"
+    why = "mostly it is not computed from the batch, no token has a label, or one batch comes again and again"
+    why += " and no weight changes"
+    if math.isclose(value, math.log(2), rel_tol=1e-3):
+        why = (
+            "that is ln 2, a preference loss where policy and reference answer alike: mostly no parameter is"
+        )
+        why += " trained, or no token has a label"
     fix = "look at the labels and logits of two batches, and at which parameters require gradients"
     yield Trouble("constant-loss", rows[0], what, why, fix)

@@ -19,6 +19,8 @@ from jobspec.verdict import (
     Verdict,
 )
 
+# verl and SkyRL divide by the number of GPUs. Source: verl `metric_utils.py`, `compute_throughout_metrics`.
+PER_GPU = frozenset({"perf/throughput", "trainer/tokens_per_second_per_gpu"})
 MAX_LINE = 200  # characters of a log line shown; the report names its file and line
 
 
@@ -77,12 +79,14 @@ def evidence_text(item: EvidenceItem) -> str:
 def figure_name(figure: Figure) -> str:
     """`loss`, and the metric where it has another name: `loss (actor/pg_loss)`."""
     same = figure.name.replace(" ", "_") == figure.metric.replace(" ", "_")
-    return figure.name if same else f"{figure.name} ({figure.metric})"
+    each = " a GPU" if figure.metric in PER_GPU else ""
+    return figure.name if same else f"{figure.name}{each} ({figure.metric})"
 
 
 def figure_text(figure: Figure) -> str:
-    """`0.15 -> 0.84`."""
-    return f"{number(figure.first)} -> {number(figure.last)}{' ' + figure.unit if figure.unit else ''}"
+    """`0.15 -> 0.84`; one number where there is only one value."""
+    ends = [figure.first] if figure.steps == 1 else [figure.first, figure.last]
+    return " -> ".join(map(number, ends)) + (f" {figure.unit}" if figure.unit else "")
 
 
 def figure_values(figure: Figure) -> str:

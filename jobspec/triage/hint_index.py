@@ -33,15 +33,16 @@ class HintIndex:
 
     def hot(self, lines: Mapping[bytes, Set[str]]) -> dict[bytes, tuple[Signature, ...]]:
         """The lines that may show signatures, each with these signatures by precedence."""
-        numbers_by_line = {
-            line: sorted(set(chain.from_iterable(self.numbers[hint] for hint in hints)))
-            for line, hints in lines.items()
-        }
-        return {
-            line: tuple(self.signatures[number] for number in numbers)
-            for line, numbers in numbers_by_line.items()
-            if numbers
-        }
+        known: dict[frozenset[str], tuple[Signature, ...]] = {}
+        found = dict[bytes, tuple[Signature, ...]]()
+        for line, held in lines.items():
+            hints = frozenset(held)  # those of many lines are the same
+            if (shown := known.get(hints)) is None:
+                numbers = sorted(set(chain.from_iterable(self.numbers[hint] for hint in hints)))
+                shown = known[hints] = tuple(self.signatures[number] for number in numbers)
+            if shown:
+                found[line] = shown
+        return found
 
 
 @cache

@@ -32,10 +32,11 @@ ENDS = frozenset({"time-limit", "cancelled"})
 LAUNCHER = re.compile(
     r"^(?:srun|sbatch|salloc|torchrun|accelerate|deepspeed|mpirun): (?:fatal|error: (?:Unable to|un|arg"
     r"|Batch job submission failed|Job submit/allocate failed))"
+    r"|^(?:\d+: )?slurmstepd: error: execve\(\): "
 )
 ACCEPTED = "note.submitted"
-# What Slurm, the kernel, a container's hook or a process that could not join says last, of which earlier
-# lines of these kinds are effects.
+# What Slurm, the kernel, a container's hook, a server or a process that could not join says last, of which
+# earlier lines of these kinds are effects.
 TOLD_LAST = {
     "network.host-unresolved": frozenset({"network"}),
     "slurm.node-fail": frozenset({"ray", "network"}),
@@ -44,6 +45,7 @@ TOLD_LAST = {
         ("container.driver", "container.gpu-cli", "container.gpu-hook"), frozenset({"container"})
     ),
     "gpu.driver-reload": frozenset({"container"}),
+    "engine.weight-group-open": frozenset({"network"}),
 }
 TERMINATED = "effect.terminated"
 KILLED, ABORTED = "effect.killed", "effect.aborted"

@@ -267,8 +267,8 @@ class _Log:
         """The course with what a part of the block shows, and where the last step's line starts."""
         text = view.text[start:end]
 
-        def mark(at: int) -> Landmark | None:
-            return self._landmark(view, at + start if at >= 0 else -1)
+        def mark(at: int, after: int = LINES_AFTER) -> Landmark | None:
+            return self._landmark(view, at + start if at >= 0 else -1, after)
 
         marks: dict[str, Any] = {}
         for name, kinds in _FIRST_MARKS:
@@ -283,7 +283,7 @@ class _Log:
         step = landmarks.find_last(text, steps)
         if step >= 0:
             first = course.first_step or mark(landmarks.find_first(text, steps))
-            course = replace(course, first_step=first, last_step=mark(step), done=None, closed=None)
+            course = replace(course, first_step=first, last_step=mark(step, 0), done=None, closed=None)
             course = replace(course, trained=course.last_step if landmarks.is_last_step(text, step) else None)
         for name, kinds in _END_MARKS:
             held = present(kinds, hints)
@@ -292,11 +292,12 @@ class _Log:
                 marks[name] = mark(at + max(step, 0) if at >= 0 else -1)
         return replace(course, **marks), step + start if step >= 0 else -1
 
-    def _landmark(self, view: View, at: int) -> Landmark | None:
+    def _landmark(self, view: View, at: int, after: int) -> Landmark | None:
+        """The place with its time; the last step was no later than it: a hang may follow before the next."""
         if at < 0:
             return None
         offset = view.offset(at)
-        return Landmark(self._number(view, offset), self._time(view.lines, offset))
+        return Landmark(self._number(view, offset), self._time(view.lines, offset, after))
 
     def _number(self, view: View, offset: int) -> int:
         return self.number + offset - view.start
@@ -366,9 +367,9 @@ class _Log:
         after = self._times(lines).below(offset, LINES_AFTER)
         return None if after is None else after - self.ahead_s
 
-    def _time(self, lines: Sequence[bytes], offset: int) -> float | None:
+    def _time(self, lines: Sequence[bytes], offset: int, after: int = LINES_AFTER) -> float | None:
         """The time that the line or one around it tells, by the clock of no node."""
-        seconds = self._times(lines).near(offset, LINES_BEFORE, LINES_AFTER)
+        seconds = self._times(lines).near(offset, LINES_BEFORE, after)
         return None if seconds is None else seconds - self.ahead_s
 
     def _times(self, lines: Sequence[bytes]) -> LineTimes:

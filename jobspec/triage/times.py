@@ -85,8 +85,8 @@ class LineTimes:
         """The time on the nearest line with a time after a line that tells none."""
         if self._first((offset,)) is not None:
             return None
-        place = bisect_right(self.clocks, offset)
-        return self._first(at for at in self.clocks[place:] if at < offset + after)
+        close = range(offset + 1, min(offset + after, len(self.lines)))
+        return self._first(at for at in close if CLOCK.search(self.lines[at]))
 
     @cached_property
     def clocks(self) -> list[int]:

@@ -113,7 +113,12 @@ def tolerated(tmp_path: Path, *tolerances: TolerancePlan, **rows: list[float]) -
         (TolerancePlan("kl", 0.02, "", 1, 4), [0.1] * 4 + [9] * 6, Status.PASS, "steps 1 to 4: same as"),
         (TolerancePlan("kl", 0.02, "", 5), [0.1] * 4 + [9] * 6, Status.FAIL, "steps 5 to 10: not the same"),
         (TolerancePlan("kl", 0.02), [0.1] * 8 + [0.2, 0.0], Status.BLOCKED, "the noise leaves open"),
-        (TolerancePlan("kl", 0.02, "", 20), [0.1] * 10, Status.BLOCKED, "no `kl` between the steps 20 and"),
+        (
+            TolerancePlan("kl", 0.02, "", 20),
+            [0.1] * 10,
+            Status.BLOCKED,
+            "no `kl` was read between the steps 20 and",
+        ),
         (
             TolerancePlan("kl", 0.02, "down"),
             [0.1] * 8 + [float("nan")] * 2,
@@ -121,7 +126,7 @@ def tolerated(tmp_path: Path, *tolerances: TolerancePlan, **rows: list[float]) -
             "step 9 is not a finite",
         ),
         (TolerancePlan("kl", 0.02), [0.1] * 8 + [float("inf")] * 2, Status.BLOCKED, "step 9 is not a finite"),
-        (TolerancePlan("klr", 0.02), [0.1] * 10, Status.BLOCKED, "this run logged no `klr`"),
+        (TolerancePlan("klr", 0.02), [0.1] * 10, Status.BLOCKED, "of this run no step with a `klr` was read"),
     ],
 )
 def test_each_metric_has_its_tolerance_and_steps(
@@ -183,7 +188,7 @@ def test_only_steps_that_both_have_are_compared(tmp_path: Path) -> None:
         (curve(0.1, 0.8, 0.02, steps=5), "has too few points to tell a trend from noise: 8 are needed"),
         (
             [{"step": step, "loss": 1.0} for step in range(1, 61)],
-            "the baseline `good.jsonl` logged no `reward`",
+            "of the baseline `good.jsonl` no step with a `reward` was read",
         ),
     ],
 )

@@ -113,7 +113,7 @@ def test_a_metric_that_is_to_move_is_judged_of_any_program(
     (tmp_path / "train.log").write_text("done\nexit code 0\n")
     assert main(["judge", str(tmp_path), "--level", "2", "--learning", "loss", "--steps", "40"]) == 0
     assert "judged as command" in capsys.readouterr().out
-    with pytest.raises(JobspecError, match="none of the frameworks"):
+    with pytest.raises(JobspecError, match="no sign that jobspec knows"):
         framework_of(tmp_path, "checkpoint", learning=True)
 
 
@@ -224,15 +224,17 @@ def test_steps_of_a_run_without_reward_are_those_of_its_loss(late: bool, tmp_pat
     (tmp_path / "a.log").write_text(GRPO + bar(0, 60) + "\n" + "".join(lines) + CRASH)
     training = item(judged(tmp_path, steps=60)[1], "Training")
     assert training.status is Status.FAIL
-    assert training.reason.startswith("30 of 60 planned train steps were read")
-    assert training.limits == ("no `reward` was read: no completion is shown to be rated",)
+    assert training.reason.startswith(
+        "step 30 of 60 planned train steps is the last one whose `loss` was read"
+    )
+    assert training.limits == (), "nothing is to be rated in an SFT"
 
 
 def test_bar_that_moves_seldom_still_counts_the_steps(tmp_path: Path) -> None:
     lines = [f"{sft(step)}\n" + (f"{bar(step, 60)}\n" if step % 12 == 0 else "") for step in range(3, 52, 3)]
     (tmp_path / "a.log").write_text(GRPO + bar(0, 60) + "\n" + "".join(lines) + CRASH)
     reason = item(judged(tmp_path, steps=60)[1], "Training").reason
-    assert reason.startswith("51 of 60 planned train steps were read")
+    assert reason.startswith("step 51 of 60 planned train steps is the last one")
 
 
 def test_only_files_with_metrics_are_said_to_hold_some(tmp_path: Path) -> None:

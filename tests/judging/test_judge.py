@@ -399,7 +399,7 @@ def test_limitations_say_what_was_not_proved(tmp_path: Path) -> None:
     [
         ({"expect": replace(PLAN.expect, checkpoint=False)}, "checkpointing was off"),
         ({"expect": replace(PLAN.expect, options={"ep": 1})}, "no expert parallelism is proved"),
-        ({"proofs": ()}, "no checkout was named for a comparison"),
+        ({"proofs": ()}, "no checkout was named"),
         ({"expect": replace(PLAN.expect, level="smoke")}, "proves no learning"),
         ({"expect": replace(PLAN.expect, limitations=("random weights",))}, "random weights"),
     ],

@@ -42,7 +42,7 @@ def test_whole_run_is_limited_only_in_what_it_learned() -> None:
         (replace(WHOLE, gpus_per_node=0), "no GPU took part"),
         (replace(WHOLE, nodes=1), "one node took part"),
         (replace(WHOLE, repos=PLAN.repos), "repository `bridge` had uncommitted changes"),
-        (replace(WHOLE, repos=PLAN.repos, proofs=()), "which one was imported is not proved"),
+        (replace(WHOLE, repos=PLAN.repos, proofs=()), "what was imported is compared with none"),
         (changed(checkpoint=False, resume=False), "neither saving nor resuming is proved"),
         (changed(resume=False), "resuming from a checkpoint is not proved"),
         (changed(learning=None), "neither learning nor convergence is proved"),
@@ -87,7 +87,7 @@ def test_nothing_is_made_up_about_files_of_another_run() -> None:
     for text in (
         "how many nodes and GPUs took part is not judged",
         "no checkpoint is asked for",
-        "no checkout was named for a comparison",
+        "no checkout was named",
     ):
         assert text in found
 

@@ -58,7 +58,7 @@ def rows_of(run: RunFolder) -> dict[str, Beside]:
         (curve(0.15, 1.60, 0.02, seed=2), "differs", "not the same as the first run: mean 1.58"),
         (curve(0.15, 0.30, 0.02, seed=2), "differs", "not the same as the first run: mean 0.28"),
         (curve(0.15, 1.00, 0.60, seed=2), "can't tell", "the noise leaves open whether"),
-        ([{"step": 1, "other": 1.0}], "can't tell", "this run logged no `reward`"),
+        ([{"step": 1, "other": 1.0}], "can't tell", "of this run no step with a `reward` was read"),
     ],
 )
 def test_a_metric_by_the_gain_of_the_first_run(

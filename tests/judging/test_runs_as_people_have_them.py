@@ -224,7 +224,7 @@ def test_line_of_the_shutdown_is_not_said_to_be_outlived(tmp_path: Path) -> None
     assert [(one.what, one.fix) for one in found] == [
         (
             "a line looks like a failure: Killed",
-            "look at the line once: it is not taken for what ended the run",
+            "look at the line once: the verdict does not rest on it",
         )
     ]
 

@@ -255,7 +255,7 @@ DAMAGES: dict[str, Damage] = {
     "log gone": Damage(on_logs(lambda text: None), r"log of `[\w-]+`, `[\w/.-]+`, is missing", NO_LOG_NEEDED),
     "log empty": Damage(
         on_logs(lambda text: ""),
-        r"no log was kept|never registered|no known line shows|no complete checkpoint",
+        r"no log was kept|no known line names|no known line shows|no complete checkpoint",
         NO_LOG_NEEDED,
         silent=NO_LOG_NEEDED,
     ),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PROBE", "NemoRlFramework"]
 
+OF_TESTS = "models of the tests"
 METRIC_KEYS = {"reward": "train/reward", "loss": "train/loss", "grad norm": "train/grad_norm"}
 LIMITATIONS = (
     "jobspec looks up the import of Megatron-Bridge in the Megatron worker's interpreter, not in the actor",
@@ -107,6 +108,10 @@ class NemoRlFramework:
         return ExpectPlan(
             level=level.name, variants=variants, steps=steps, learning=trend, metric_keys=METRIC_KEYS
         )
+
+    def idle(self, evidence: Evidence) -> frozenset[str]:
+        """Of a run of others nothing is known of tests and their models."""
+        return frozenset(text for text in evidence.plan.expect.limitations if OF_TESTS in text)
 
     def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
         from jobspec.frameworks.nemo_rl.judge import judge

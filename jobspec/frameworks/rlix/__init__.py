@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from jobspec.frameworks.rlix.settings import PipelineSettings
     from jobspec.verdict import Deliverable
 
+NO_ROLL = "jobspec runs no pipelines of ROLL, alone or beside those of NeMo-RL"
 NOT_PROVED = (
     "nothing is proved about checkpoints: no level asks for one",
-    "jobspec runs no pipelines of ROLL, alone or beside those of NeMo-RL",
+    NO_ROLL,
     "RLix itself says that engines have the trainer's weights: jobspec does not compare them",
 )
 GATES = "gates"
@@ -136,6 +137,10 @@ class RlixFramework:
 
     def expect(self, level: Level, variants: tuple[str, ...] = (), steps: int = 0) -> ExpectPlan:
         return ExpectPlan(level=level.name, variants=variants, steps=steps)
+
+    def idle(self, evidence: Evidence) -> frozenset[str]:
+        """What jobspec cannot run is no limit of a run of others."""
+        return frozenset({NO_ROLL})
 
     def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
         if evidence.plan.expect.level == GATES:

@@ -45,7 +45,8 @@ def judge(evidence: Evidence) -> Iterator[Deliverable]:
     for name, pipeline in pipelines:
         yield from judge_pipeline(evidence, parts.get(name) or _foreign_part(evidence, name), pipeline, seen)
     # After the pipelines: the cause in one pipeline says more than the total.
-    yield judge_total(seen, len(pipelines), missing_status(evidence))
+    counted = seen.successes + seen.failures if evidence.foreign else 0  # its logs may name fewer
+    yield judge_total(seen, max(len(pipelines), counted), missing_status(evidence))
     yield from judge_compared(evidence, seen, pipelines)
     if len(pipelines) > 1 or evidence.plan.expect.level == "multi":
         yield judge_shared(evidence, pipelines)
@@ -58,7 +59,7 @@ def judge(evidence: Evidence) -> Iterator[Deliverable]:
 def judge_total(seen: Seen, planned: int, lost: Status = Status.FAIL) -> Deliverable:
     """`Pass` when the driver says in its last line that every pipeline succeeded."""
     if seen.shutdown is not None:
-        reason = f"RLix stopped Ray for all pipelines: {seen.reason}"
+        reason = f"RLix was told to stop Ray for all pipelines: {seen.reason}"
         return Deliverable(TOTAL, Status.FAIL, (seen.shutdown.item,), reason)
     if seen.broke is not None:
         reason = (
@@ -67,7 +68,7 @@ def judge_total(seen: Seen, planned: int, lost: Status = Status.FAIL) -> Deliver
         )
         return Deliverable(TOTAL, Status.FAIL, (seen.broke.item,), reason)
     if seen.done is None:
-        return Deliverable(TOTAL, lost, reason="the driver's last line, `done!!!`, is not in its log")
+        return Deliverable(TOTAL, lost, reason="the driver's last line, `done!!!`, was not found")
     good, bad = seen.successes, seen.failures
     reason = f"{good} of {planned} pipelines returned"
     status = Status.PASS if not bad and good == planned and planned else Status.FAIL
@@ -155,7 +156,7 @@ def judge_end(part: PartPlan, pipeline: PipelineSeen, seen: Seen, lost: Status =
         return Deliverable(name, Status.FAIL, (seen.broke.item,), reason)
     if pipeline.returned is None:
         begun = (
-            "the pipeline was never registered" if not pipeline.id else "the pipeline's end is not in the log"
+            "no known line names the pipeline" if not pipeline.id else "the pipeline's end is not in the log"
         )
         reason = f"{begun}: RLix stopped Ray ({seen.reason})" if seen.shutdown is not None else begun
         status = Status.FAIL if seen.shutdown is not None else lost
@@ -178,18 +179,18 @@ def judge_versions(
     name = f"{part.name}: Weight version"
     before, after = pipeline.steps
     if not after:
-        return Deliverable(name, lost, reason="no train step published weights")
+        return Deliverable(name, lost, reason="no known line shows that a train step published weights")
     steps = sorted(after)
     begin = steps[0] if first is None else min(first, steps[0])
     missing = next((s for s in range(begin, part.steps or steps[-1] + 1) if s not in after), None)
     if missing is not None:
-        reason = f"train step {missing}, counted from 0, published no weights"
+        reason = f"no known line shows that train step {missing}, counted from 0, published weights"
         return Deliverable(name, lost, (after[steps[-1]].item,), reason)
     # RLix calls the weights after step N version N or, since May 2026, N + 1; one run has one convention.
     ahead = after[steps[0]].version - steps[0]
     wrong = next((s for s in steps if after[s].version != s + ahead or ahead not in (0, 1)), None)
     if wrong is not None:
-        reason = f"train step {wrong} published version {after[wrong].version}"
+        reason = f"train step {wrong}, counted from 0, published version {after[wrong].version}"
         return Deliverable(name, Status.FAIL, (after[wrong].item,), reason)
     return _in_turn(name, steps, before, after)
 
@@ -203,7 +204,9 @@ def _in_turn(name: str, steps: list[int], before: dict[int, Line], after: dict[i
     for step in steps[:-1]:
         granted, published = before[step + 1], after[step]
         if granted.item.file == published.item.file and granted.at < published.at:
-            reason = f"train step {step + 1} began before step {step} had published its weights"
+            reason = (
+                f"train step {step + 1}, counted from 0, began before step {step} had published its weights"
+            )
             return Deliverable(name, Status.FAIL, (granted.item, published.item), reason)
     first, last = after[steps[0]], after[steps[-1]]
     reason = (
@@ -216,14 +219,14 @@ def judge_sharing(part: PartPlan, pipeline: PipelineSeen, lost: Status = Status.
     """`Pass` when engines gave GPUs up for training, and took them back with weights of a later step."""
     name = f"{part.name}: GPU time-sharing"
     if pipeline.failed_expand is not None:
-        reason = "engines woke but got no weights: RLix left them out"
+        reason = "RLix says that waking engines, or giving them weights, failed"
         return Deliverable(name, Status.FAIL, (pipeline.failed_expand.item,), reason)
     if not pipeline.shrinks:
-        return Deliverable(name, lost, reason="no engine was put to sleep for training")
+        return Deliverable(name, lost, reason="no known line shows an engine that was put to sleep")
     first = min(pipeline.after.values(), key=lambda line: line.at, default=None)
     woken = [line for line in pipeline.expands if first is not None and line.at > first.at]
     if first is None or not woken:
-        reason = "no engine was woken after a train step"
+        reason = "no known line shows an engine that was woken after a train step"
         return Deliverable(name, lost, (pipeline.shrinks[0].item,), reason)
     if max(line.version for line in woken) < first.version:
         reason = (
@@ -231,8 +234,8 @@ def judge_sharing(part: PartPlan, pipeline: PipelineSeen, lost: Status = Status.
         )
         return Deliverable(name, Status.FAIL, (first.item, woken[-1].item), reason)
     reason = (
-        f"engines slept {len(pipeline.shrinks)} times, and woke {len(woken)} times after a train step, "
-        f"with weights of version {woken[-1].version} at last"
+        f"engines were told to sleep {len(pipeline.shrinks)} times, and woke {len(woken)} times after a "
+        f"train step, with weights of version {woken[-1].version} at last"
     )
     return Deliverable(name, Status.PASS, (pipeline.shrinks[0].item, woken[-1].item), reason)
 
@@ -242,6 +245,9 @@ def judge_checkpoint(evidence: Evidence, part: PartPlan) -> Deliverable:
     name = f"{part.name}: Checkpoint"
     folder = Path(evidence.plan.checkpoint_dir or evidence.root / "checkpoints", part.name)
     checkpoints = read_checkpoints(folder)
+    if not checkpoints and evidence.foreign:  # their folders have names of their own
+        reason = "not shown: no checkpoint among the files is known to be this pipeline's"
+        return Deliverable(name, Status.BLOCKED, reason=reason)
     if not checkpoints:
         return Deliverable(name, Status.FAIL, reason=f"`{folder}` has no complete checkpoint")
     last = checkpoints[-1]
@@ -266,7 +272,7 @@ def judge_compared(
         yield Deliverable(COMPARED, Status.PASS, tuple(item for _, item in shown[:2]), reason, required=False)
     elif any(asked):
         reason = (
-            "no difference is in the log, and RLix prints no line of a comparison without one: not proved"
+            "no known line shows a comparison, of which RLix prints only differences for NeMo-RL: not proved"
         )
         yield Deliverable(COMPARED, Status.SKIPPED, reason=reason, required=False)
 
@@ -285,8 +291,8 @@ def judge_shared(evidence: Evidence, pipelines: list[tuple[str, PipelineSeen]]) 
         return Deliverable(SHARED, missing_status(evidence), reason=reason, required=required)
     if alone:
         which = next(name for name, _ in pipelines if name in alone)
-        reason = f"`{which}` trained while no other pipeline was under way"
-        return Deliverable(SHARED, Status.FAIL, tuple(items[:2]), reason, required)
+        reason = f"no log shows `{which}` train while another pipeline was under way"
+        return Deliverable(SHARED, missing_status(evidence), tuple(items[:2]), reason, required)
     reason = f"each of {len(pipelines)} pipelines trained while another one was under way"
     return Deliverable(SHARED, Status.PASS, tuple(items[:2]), reason, required)
 

@@ -217,7 +217,9 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
         return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
     if gaps:
         kept_in_part = evidence.foreign and not failure_shown(evidence)
-        lost = unseen(kept_in_part, f"{done}; {_missing(gaps[0], logged, every)}", ends)
+        if gaps[0].start > logged[-1]:
+            ends = ends[::-1]  # what is missing is missing behind the last one
+        lost = unseen(kept_in_part, _missing(gaps[0], logged, every, done, f"{planned} {kind}", metric), ends)
         return Deliverable(TRAINING, lost.status, lost.items, lost.reason)
     spoilt = _spoilt(evidence, finite)
     if spoilt is not None:
@@ -233,12 +235,14 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
     return Deliverable(TRAINING, Status.PASS, ends, f"{done}; {all_finite(evidence.metrics.as_logged())}")
 
 
-def _missing(gap: range, logged: Sequence[int], every: int) -> str:
+def _missing(gap: range, logged: Sequence[int], every: int, done: str, due: str, metric: str) -> str:
     """Where the steps end or are missing; of those behind the last logged one, some may have run."""
     if gap.start > logged[-1] and every > 1:
-        return f"step {logged[-1]} is the last logged one, and every {every} steps are logged"
+        return (
+            f"step {logged[-1]} of {due} is the last one whose `{metric}` was read; later ones may have run"
+        )
     counted = " (counted from 0)" if logged[0] == 0 else ""
-    return f"step {gap.start}{counted} is the first missing one"
+    return f"{done}; step {gap.start}{counted} is the first missing one"
 
 
 def _spoilt(evidence: Evidence, finite: Iterable[str]) -> tuple[Row, str] | None:
@@ -281,7 +285,8 @@ def missing_status(evidence: Evidence) -> Status:
 def failure_shown(evidence: Evidence) -> bool:
     """Whether a log holds a failure that the run did not survive."""
     matches = () if evidence.last is None else evidence.last.matches
-    return any(match.verdict != NOTE and not match.survived for match in matches)
+    failures = (match for match in matches if match.verdict != NOTE and not match.survived)
+    return any(match.kind != "learning" for match in failures)  # a value of a metric ends no run
 
 
 def _broke_off(evidence: Evidence) -> bool:

@@ -26,6 +26,7 @@ from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence, LogFile
+    from jobspec.metrics import Row
 
 REWARD = "reward/avg_raw_reward"
 POLICY = ("policy/final_loss", "policy/policy_loss", "final_loss", "policy_loss", "timing/step")
@@ -69,15 +70,19 @@ def judge_sync(evidence: Evidence) -> Deliverable:
     rows = [row for row in evidence.metrics.series(DIFFERENCE) if row.step is not None]
     bad = next((row for row in rows if not row.value <= BROKEN), None)
     if bad is not None:
-        reason = f"trainer and engines differ by {bad.value:.2f} in log-probability: weights arrive mixed up"
+        reason = (
+            f"trainer and engines differ by {bad.value:.3g} in mean log-probability at step {bad.step}, a"
+        )
+        reason += f" healthy run by {HEALTHY} or less: as where the engines have other weights"
         return Deliverable(SYNC, Status.FAIL, (row_item(bad),), reason)
     rewards = evidence.metrics.values(REWARD)
     answered = any(value > 0 for value in evidence.metrics.values(LENGTH))
     if rewards and answered and not any(rewards):
         first = evidence.metrics.series(REWARD)[0]
         reason = (
-            "every reward is 0, and the answers are not empty: weights, chat template or reward are wrong"
+            f"`{REWARD}` is 0 at all {len(rewards)} logged steps, and the answers are not empty: as where"
         )
+        reason += " weights, chat template or reward are wrong, or the data is too hard"
         return Deliverable(SYNC, Status.FAIL, (row_item(first),), reason)
     if not rows:
         other = next((name for name in evidence.metrics.metrics if COMPARES.search(name)), None)
@@ -88,7 +93,7 @@ def judge_sync(evidence: Evidence) -> Deliverable:
     word = (
         "as in a healthy run"
         if worst.value <= HEALTHY
-        else "more than a healthy run's 0.3, less than a broken one's"
+        else "more than the 0.3 of healthy runs, at most the 1 that is allowed"
     )
     reason = f"trainer and engines differ by at most {worst.value:.3g} in mean log-probability, {word}"
     return Deliverable(SYNC, Status.PASS, (row_item(worst),), reason)
@@ -139,16 +144,25 @@ def judge_resume(evidence: Evidence, lines: Found) -> Deliverable:
     resume_from = planned.options.get("resume_from") or step
     proofs = (begun[-1][1], item)
     if step != resume_from:
-        reason = f"training continued from step {step}, not from the planned step {resume_from}"
+        reason = f"a process loaded step {step}, not the planned step {resume_from}"
         return Deliverable(RESUME, Status.FAIL, proofs, reason)
-    rows = evidence.metrics.series(_trained(evidence))
+    rows = _rows_of(evidence, item)
     after = {row.step for row in rows if row.step is not None and row.step > step}
     missing = set(range(step + 1, planned.steps + 1)) - after
     if missing or not after:
-        reason = f"step {min(missing, default=step + 1)} was not trained after the resume"
+        reason = f"no metrics of step {min(missing, default=step + 1)} after the resume were read"
         unknown = evidence.foreign and not rows
         return Deliverable(RESUME, Status.BLOCKED if unknown else missing_status(evidence), proofs, reason)
     return Deliverable(RESUME, Status.PASS, proofs, f"a new process went on from step {step} to {max(after)}")
+
+
+def _rows_of(evidence: Evidence, loaded: EvidenceItem) -> list[Row]:
+    """The trained steps; of others' runs without those that an earlier process logged above the line, or in a
+    log of its own."""
+    rows = evidence.metrics.series(_trained(evidence))
+    logs = {log.path for log in evidence.last.logs} if evidence.foreign and evidence.last else set[str]()
+    own = [row for row in rows if row.source == loaded.file and (row.line or 0) > loaded.line]
+    return [row for row in rows if row.source not in logs] + own
 
 
 def read_lines(evidence: Evidence) -> Found:

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 STATE = "trainer_state.json"
 BEGAN, WENT_ON, NO_RANDOM = "***** Running training *****", "global step ", "Didn't find an RNG file"
+TOTAL = "Total optimization steps = "
+PLANNED = re.compile(rf"{TOTAL}([\d,]{{1,12}})\s*$")
+NONE_LEFT = "resume with more steps in all (`max_steps`, `num_train_epochs`), or from an earlier checkpoint"
 SAVES = "Saving model checkpoint to "
 SAVED = re.compile(rf"{SAVES}\S*checkpoint-(\d+)\s*$")
 STEP = re.compile(
@@ -65,6 +68,8 @@ class Training:
 
     began: EvidenceItem
     step: int = 0
+    planned: int = 0
+    total: EvidenceItem | None = None  # the line that has `planned`
     went_on: EvidenceItem | None = None
     saved: set[int] = field(default_factory=set)
 
@@ -83,21 +88,30 @@ def judge_found(evidence: Evidence) -> Deliverable:
         lack = f"the random state at step {anew.step}" if (anew := _without_random(trainings)) else ""
         return _blocked(lack or "a known line of a process that went on from a saved step")
     step, line = resumed.step, resumed.went_on
+    last = evidence.metrics.last_step() or 0
+    if resumed.total is not None and resumed.planned <= step >= last:
+        reason = f"a process was to go on from step {step}, with {resumed.planned} steps in all:"
+        reason += " none was left, and no later one was read"
+        return Deliverable(RESUME, Status.FAIL, (line, resumed.total), reason, fix=NONE_LEFT)
+    metric = trained_by(evidence)
+    lost = lost_at(evidence.metrics.series(metric), step, falls=metric == "loss")
+    if lost:
+        reason = f"a process went on from step {step}, and {lost}: like a start from other weights"
+        return Deliverable(RESUME, Status.FAIL, (line,), reason)
     saved = next((one for one in evidence.checkpoints if one.step == step), None)
     if saved is None:
-        return _blocked(f"the checkpoint of step {step} from which a process went on", line)
+        return _blocked(f"the checkpoint of step {step} from which a process was to go on", line)
     told = any(step in one.saved and _before(one, resumed) for one in trainings)
     if not told and not _logged_elsewhere(evidence, saved, line.file):
         return _blocked(
-            f"that an earlier process wrote the checkpoint of step {step}, from which one went on", line
+            f"that an earlier process wrote the checkpoint of step {step}, from which one was to go on", line
         )
     place = os.path.relpath(saved.path, evidence.root)
     lacks = [what for what, names in LOADED.items() if not any(map(names.search, filled(saved)))]
     if lacks:
-        return _blocked(f"the {', '.join(lacks)} in `{place}`, from which a process went on", line)
+        return _blocked(f"the {', '.join(lacks)} in `{place}`, from which a process was to go on", line)
     if part := missing_shard(saved):
-        return _blocked(f"`{part}` in `{place}`, from which a process went on", line)
-    metric = trained_by(evidence)
+        return _blocked(f"`{part}` in `{place}`, from which a process was to go on", line)
     problem = _after(evidence, step, metric)
     if problem:
         return _blocked(problem, line)
@@ -108,10 +122,6 @@ def judge_found(evidence: Evidence) -> Deliverable:
     later = [one.step for one in own if _continues(saved, one, metric)]
     if not later:
         return _blocked(f"a later checkpoint of that process whose history holds that of step {step}", line)
-    lost = lost_at(evidence.metrics.series(metric), step, falls=metric == "loss")
-    if lost:
-        reason = f"a second process went on from step {step}, and {lost}: like a start from other weights"
-        return Deliverable(RESUME, Status.FAIL, (line,), reason)
     items = (line, EvidenceItem(saved.path, text=f"checkpoint of step {step}, {saved.bytes} bytes"))
     reason = f"a second process went on from step {step}, and saved step {max(later)}"
     return Deliverable(RESUME, Status.PASS, items, reason, limits=(INFERRED,))
@@ -144,7 +154,7 @@ def _trainings(evidence: Evidence) -> Iterator[Training]:
     """The trainings of each log; of one that found no random state it is not said that it went on."""
     for log in evidence.last.logs if evidence.last is not None else ():
         own: Training | None = None
-        for hit in find_lines(evidence.root / log.path, Hints((BEGAN, WENT_ON, NO_RANDOM, SAVES))):
+        for hit in find_lines(evidence.root / log.path, Hints((BEGAN, TOTAL, WENT_ON, NO_RANDOM, SAVES))):
             text = clean(hit.text).strip()
             item = EvidenceItem(log.path, hit.number, text[:300])
             if BEGAN in text:
@@ -153,6 +163,8 @@ def _trainings(evidence: Evidence) -> Iterator[Training]:
                 own = Training(item)
             elif own is None:
                 continue
+            elif found := PLANNED.search(text):
+                own.planned, own.total = int(found[1].replace(",", "")), item
             elif found := STEP.search(text):
                 own.step, own.went_on = int(found[1]), item
             elif NO_RANDOM in text:
@@ -218,7 +230,7 @@ def _after(evidence: Evidence, step: int, metric: str) -> str:
     after = [one for one in steps if one > step]
     gap = min((later - earlier for earlier, later in pairwise(steps)), default=1)
     if not after or after[0] - step > gap:
-        return f"train steps right after step {step}, from which a process went on"
+        return f"train steps right after step {step}, from which a process was to go on"
     if after[-1] < evidence.plan.expect.steps:
         return f"train steps up to {evidence.plan.expect.steps} after the resume at step {step}"
     bad = next((row for row in rows if row.step in after and not math.isfinite(row.value)), None)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MAX_LISTING = 64 * 1024
 ANY_ENGINE = "which engine generated is not judged"
 NOT_RATED = "no `reward` was read: no completion is shown to be rated"
+SAMPLED = re.compile(r"^(?:train/)?completions?[/_]")
 
 
 def judge(evidence: Evidence) -> Iterator[Deliverable]:
@@ -44,8 +45,11 @@ def _training(evidence: Evidence) -> Deliverable:
     found = training_deliverable(evidence, metric)
     if not evidence.foreign or not evidence.metrics.series(metric):
         return found
-    rated = evidence.metrics.series("reward")
-    return replace(found, limits=(ANY_ENGINE if rated else NOT_RATED,))
+    if evidence.metrics.series("reward"):
+        return replace(found, limits=(ANY_ENGINE,))
+    # Of SFT, DPO or a reward model nothing is to be rated.
+    sampled = any(SAMPLED.search(name) for name in evidence.metrics.metrics)
+    return replace(found, limits=(NOT_RATED,)) if sampled else found
 
 
 def judge_checkpoint(evidence: Evidence) -> Deliverable:
@@ -81,7 +85,7 @@ def _found_checkpoint(evidence: Evidence) -> Deliverable:
     if lacks:
         empty = [file for file in newest.files if file not in files]
         reason = f"of the checkpoint of step {newest.step} no file of {' or '.join(lacks)} lies here"
-        reason += f": `{empty[0]}` is empty" if empty else _listed(newest, lacks)
+        reason += f": `{empty[0]}` is empty" if empty else _listed(evidence, newest, lacks)
         return Deliverable(CHECKPOINT, Status.BLOCKED, (item,), reason)
     if part := missing_shard(newest):
         reason = f"of the weights of step {newest.step} `{part}` does not lie here"
@@ -94,16 +98,33 @@ def _found_checkpoint(evidence: Evidence) -> Deliverable:
     )
 
 
-def _listed(saved: Checkpoint, lacks: Sequence[str]) -> str:
-    """What a listing that somebody kept in the folder names of it."""
-    for name in (name for name in saved.files if name.endswith(".txt")):
+def _listed(evidence: Evidence, saved: Checkpoint, lacks: Sequence[str]) -> str:
+    """What a listing that somebody kept, in its folder or beside it under its name, names of it."""
+    beside = sorted(path for path in evidence.root.glob("*.txt") if path.is_file())
+    for path in (*(Path(saved.path, name) for name in saved.files if name.endswith(".txt")), *beside):
         with suppress(OSError):
-            text = Path(saved.path, name).read_text("utf-8", "replace")[:MAX_LISTING]
+            text = path.read_text("utf-8", "replace")[:MAX_LISTING]
+            if path in beside:
+                text = _part_of(text, Path(saved.path).name, path.name)
             words = re.findall(r"[\w./-]+", text)
             named = [what for what in lacks if any(PARTS[what].search(word) for word in words)]
             if named:
-                return f"; `{name}` lists {' and '.join(named)}"
+                return f"; `{path.name}` lists {' and '.join(named)}"
     return ""
+
+
+def _part_of(text: str, folder: str, name: str) -> str:
+    """The lines of a listing of several folders that are about this one: those that name it, and those below
+    its heading up to the next empty line; all of a listing that has its name."""
+    if Path(name).stem.endswith(folder):
+        return text
+    own, below = list[str](), False
+    for line in map(str.strip, text.splitlines()):
+        head = re.search(r"(?:^|\s)ls (?:.* )?(\S+)$|^(\S+):$", line)
+        below = Path(head[1] or head[2]).name == folder if head else below and bool(line)
+        if below or re.search(rf"(?<![\w-]){re.escape(folder)}/", line):
+            own.append(line)
+    return "\n".join(own)
 
 
 def judge_resume(evidence: Evidence) -> Deliverable:

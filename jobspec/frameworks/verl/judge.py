@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 RUN, CAPTURE = "verl Megatron backend run", "Log capture"
 ROLES = (MEGATRON, "critic.megatron")
+NO_BRIDGE = "an engine other than Megatron is set, and no known line shows an import of Megatron-Bridge"
+AS_COMMAND = "judge such a run by its steps and metrics: `--framework command`"
 HEAD_LIMIT = (
     "`lm_head.weight` was not among the weights: a critic's value head starts anew; that it was not the "
     "actor's as well is not shown"
@@ -42,7 +44,12 @@ def judge(evidence: Evidence) -> Iterator[Deliverable]:
     """All deliverables of the guide, in its order."""
     seen = see(evidence)
     yield bridge_checks(evidence)
-    yield judge_import(evidence, "verl")
+    imported = judge_import(evidence, "verl")
+    other = seen.any_line("other_engine") if evidence.foreign else None
+    if other is not None and imported.status is Status.BLOCKED and not imported.evidence:
+        # Of a Bridge nothing is to be shown then.
+        imported = replace(imported, status=Status.SKIPPED, evidence=(other,), reason=NO_BRIDGE)
+    yield imported
     yield replace(judge_run(seen), limits=tuple(dict.fromkeys(_limits(seen))))
     yield judge_variants(seen)
     yield judge_capture(seen)
@@ -64,7 +71,8 @@ def judge_run(seen: Seen) -> Deliverable:
     steps = _check_steps(seen)
     wrong = worst([answer for answer in _wrong(seen, vanilla, steps) if answer is not None])
     if wrong is not None:
-        return Deliverable(RUN, wrong.status, wrong.items, wrong.reason)
+        other = seen.evidence.foreign and wrong.items == (seen.any_line("other_engine"),)
+        return Deliverable(RUN, wrong.status, wrong.items, wrong.reason, fix=AS_COMMAND if other else "")
     if steps.status is not Status.PASS:
         return Deliverable(RUN, steps.status, steps.items, steps.reason)
     proofs = tuple(item for item in (bridge, megatron, seen.adapter, *steps.items) if item is not None)
@@ -203,5 +211,8 @@ def judge_capture(seen: Seen) -> Deliverable:
     )
     names = ", ".join(log.path for log in run_logs[:2])
     return Deliverable(
-        CAPTURE, Status.PASS, items, f"{names}; metrics of {len(rows)} step{'' if len(rows) == 1 else 's'}"
+        CAPTURE,
+        Status.PASS,
+        items,
+        f"{names}; metrics of {len(rows)} train step{'' if len(rows) == 1 else 's'}",
     )

@@ -152,7 +152,9 @@ def test_steps_that_ray_did_not_repeat_are_in_the_worker_s_own_log(tmp_path: Pat
     attempt = replace(seen.attempts[0], logs=(*logs, *seen.attempts[0].logs))
     found = {item.name: item for item in judge(replace(seen, attempts=(attempt,), foreign=foreign))}
     assert not failed(found), {name: item.reason for name, item in found.items()}
-    assert "engines slept 3 times" in found["one: GPU time-sharing"].reason, "no line counts twice"
+    assert "engines were told to sleep 3 times" in found["one: GPU time-sharing"].reason, (
+        "no line counts twice"
+    )
 
 
 @pytest.mark.parametrize("serial", [False, True])

@@ -124,11 +124,11 @@ FAULTS: list[tuple[str, Callable[[Lines], Lines], dict[str, int], set[str], str]
      {"one": 3, "two": 3}, {"one: Weight version", "two: Weight version"},
      "train step 2 published version 2"),
     ("no weights of the last step", lambda lines: without(lines, IDS["one"], "after_training step=2"),
-     {"one": 3, "two": 3}, {"one: Weight version"}, "train step 2, counted from 0, published no weights"),
+     {"one": 3, "two": 3}, {"one: Weight version"}, "train step 2, counted from 0, published weights"),
     ("engines never wake", lambda lines: without(lines, IDS["two"], "_expand_workers DONE"),
-     {"one": 3, "two": 3}, {"two: GPU time-sharing"}, "no engine was woken after a train step"),
+     {"one": 3, "two": 3}, {"two: GPU time-sharing"}, "an engine that was woken after a train step"),
     ("engines never sleep", lambda lines: without(lines, IDS["one"], "_shrink_workers"),
-     {"one": 3, "two": 3}, {"one: GPU time-sharing"}, "no engine was put to sleep for training"),
+     {"one": 3, "two": 3}, {"one: GPU time-sharing"}, "no known line shows an engine that was put to sleep"),
     ("engines wake with old weights", lambda lines: [
         re.sub(r"weight_version=\d", "weight_version=0", line) if IDS["two"] in line else line
         for line in lines], {"one": 3, "two": 3}, {"two: GPU time-sharing"},
@@ -137,16 +137,16 @@ FAULTS: list[tuple[str, Callable[[Lines], Lines], dict[str, int], set[str], str]
         *lines[:30], actor("one", f"[{IDS['one']}] _expand_workers FAILED during sync/version/activate. "
                                   "Ranks [0] are woken but inactive (not in routing)."), *lines[30:]],
      {"one": 3, "two": 3}, {"one: GPU time-sharing"},
-     "engines woke but got no weights: RLix left them out"),
+     "RLix says that waking engines, or giving them weights, failed"),
     ("no weights of the first step", lambda lines: without(lines, IDS["one"], "after_training step=0"),
-     {"one": 3, "two": 3}, {"one: Weight version"}, "train step 0, counted from 0, published no weights"),
+     {"one": 3, "two": 3}, {"one: Weight version"}, "train step 0, counted from 0, published weights"),
     ("a step without its beginning", lambda lines: without(lines, IDS["two"], "step=1 — actor_train GPUs"),
      {"one": 3, "two": 3}, {"two: Weight version"},
      "no known line shows when train step 1, counted from 0, got its GPUs"),
     ("no engines to put to sleep", not_shrunk,
-     {"one": 3, "two": 3}, {"two: GPU time-sharing"}, "no engine was put to sleep for training"),
+     {"one": 3, "two": 3}, {"two: GPU time-sharing"}, "no known line shows an engine that was put to sleep"),
     ("the driver is cut off", lambda lines: lines[:-1], {"one": 3, "two": 3}, {"Pipelines"},
-     "the driver's last line, `done!!!`, is not in its log"),
+     "the driver's last line, `done!!!`, was not found"),
     ("the end of one is not in the log", lambda lines: without(lines, IDS["two"], "returned"),
      {"one": 3, "two": 3}, {"two: Run"}, "the pipeline's end is not in the log"),
 ]  # fmt: skip
@@ -174,7 +174,8 @@ def test_steps_out_of_turn_fail(tmp_path: Path) -> None:
     )
     lines.insert(at + 1, late)
     found = judged(tmp_path, lines)
-    assert found["one: Weight version"].reason == "train step 1 began before step 0 had published its weights"
+    reason = found["one: Weight version"].reason
+    assert reason == "train step 1, counted from 0, began before step 0 had published its weights"
     assert len(found["one: Weight version"].evidence) == 2
 
 
@@ -200,14 +201,14 @@ def test_scheduler_that_stops_ray_fails_all(tmp_path: Path) -> None:
             "reason='scheduler_cycle_failed: ValidationError' source='scheduler'"]  # fmt: skip
     found = judged(tmp_path, cut, metrics({"one": 1}))
     assert found["Pipelines"].reason == (
-        "RLix stopped Ray for all pipelines: scheduler_cycle_failed: ValidationError"
+        "RLix was told to stop Ray for all pipelines: scheduler_cycle_failed: ValidationError"
     )
     assert {"one: Run", "two: Run"} <= failed(found)
 
 
 def test_pipeline_that_was_never_registered_is_named(tmp_path: Path) -> None:
     found = judged(tmp_path, healthy(("one",)), metrics({"one": STEPS}))
-    assert found["two: Run"].reason == "the pipeline was never registered"
+    assert found["two: Run"].reason == "no known line names the pipeline"
     assert found["Pipelines"].reason == "1 of 2 pipelines returned"
     assert not {name for name in failed(found) if name.startswith("one:")}
 
