@@ -88,7 +88,7 @@ MARKS_SAY = {
 MARKS = tuple(MARKS_SAY)
 FIRST_MARK = {"construction": "construction", "rollout": "built", "step": "done"}
 UNKNOWN_PLACE = {
-    "construction": "no line that is known shows how far the run was",
+    "construction": "",
     "rollout": "",
     "step": "no line that is known to be of a finished training step stands before it",
 }

@@ -37,6 +37,8 @@ _PACKAGE = re.compile(
     r"|ms[-_]swift|slime|skyrl\S*|fla|mamba[-_]\w+|apex|nccl|cudnn|python)"
     r"(?:: v?|[ =]+v?)\d+\.\d[\w.+]*(?:[\s,;].*)?$"
 )
+# pip's own words for a pair that does not fit: who asks, for what.
+_CONFLICT = re.compile(r"^([\w.-]+) \S+ requires ([\w.-]+)\S*, but you have [\w.-]+ \S+ which is incompatible\.")
 _TOOL = re.compile(
     r"^(?:gcc|g\+\+|cc|c\+\+|ldd)(?:-\d+)? \([^)]*\) \d+\.\d|^(?:clang|cmake) version \d"
     r"|^Cuda compilation tools, release [\d.]+"
@@ -44,7 +46,7 @@ _TOOL = re.compile(
 )
 _MODULES = re.compile(r"^\s*1\) \w[\w+-]*/\S+")
 _ANY = re.compile(
-    "|".join(f"(?:{item.pattern})" for item in (_DF, _QUOTA, _SMI, _GPU, _PIP, _PACKAGE, _TOOL, _MODULES))
+    "|".join(f"(?:{item.pattern})" for item in (_DF, _QUOTA, _SMI, _GPU, _PIP, _PACKAGE, _CONFLICT, _TOOL, _MODULES))
 )
 # Words of a failure that make a row of a tool tell something.
 _OF_TOOLS = re.compile(r"(?i)gcc|g\+\+|nvcc|compiler|glibc|cuda\b|cudnn|unsupported gnu|python[ _]?\d")
@@ -127,6 +129,9 @@ def _packages(
                 name, _, version = item.rpartition("-")
                 if _plain(name) in names and version[:1].isdigit():
                     shown[_plain(name)] = f"{file}:{row.number}: pip installed {name} {version}"
+        elif (conflict := _CONFLICT.search(row.text)) is not None:
+            if names & {_plain(conflict[1]), _plain(conflict[2])}:
+                shown[conflict[0]] = f"{file}:{row.number} shows `{row.text.strip()[:MAX_SHOWN]}`"
         elif (package := _PACKAGE.search(row.text)) is not None:
             name = _plain(package[1] or package[2])
             if name in names:
