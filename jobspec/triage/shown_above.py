@@ -38,7 +38,9 @@ _PACKAGE = re.compile(
     r"(?:: v?|[ =]+v?)\d+\.\d[\w.+]*(?:[\s,;].*)?$"
 )
 # pip's own words for a pair that does not fit: who asks, for what.
-_CONFLICT = re.compile(r"^([\w.-]+) \S+ requires ([\w.-]+)\S*, but you have [\w.-]+ \S+ which is incompatible\.")
+_CONFLICT = re.compile(
+    r"^([\w.-]+) \S+ requires ([\w.-]+)\S*, but you have [\w.-]+ \S+ which is incompatible\."
+)
 _TOOL = re.compile(
     r"^(?:gcc|g\+\+|cc|c\+\+|ldd)(?:-\d+)? \([^)]*\) \d+\.\d|^(?:clang|cmake) version \d"
     r"|^Cuda compilation tools, release [\d.]+"
@@ -46,12 +48,22 @@ _TOOL = re.compile(
 )
 _MODULES = re.compile(r"^\s*1\) \w[\w+-]*/\S+")
 _ANY = re.compile(
-    "|".join(f"(?:{item.pattern})" for item in (_DF, _QUOTA, _SMI, _GPU, _PIP, _PACKAGE, _CONFLICT, _TOOL, _MODULES))
+    "|".join(
+        f"(?:{item.pattern})"
+        for item in (_DF, _QUOTA, _SMI, _GPU, _PIP, _PACKAGE, _CONFLICT, _TOOL, _MODULES)
+    )
 )
 # Words of a failure that make a row of a tool tell something.
 _OF_TOOLS = re.compile(r"(?i)gcc|g\+\+|nvcc|compiler|glibc|cuda\b|cudnn|unsupported gnu|python[ _]?\d")
 _OF_MODULES = re.compile(r"(?i)cuda|cudnn|nccl|mpi\b|glibc|gcc|nvcc|\.so\b|command not found")
 _OF_GPUS = re.compile(r"(?i)gpu|cuda|driver|nvidia|bf16|bfloat16|capability|sm_\d|flash")
+# Classes that a line names, and the package that has them.
+_CLASSES = (
+    (re.compile(r"\b(?:SFT|DPO|GRPO|KTO|ORPO|CPO|RLOO|PPO|Reward)(?:Trainer|Config)\b"), "trl"),
+    (re.compile(r"\b(?:Trainer|(?:Seq2Seq)?TrainingArguments)\b"), "transformers"),
+    (re.compile(r"\bAccelerator\b"), "accelerate"),
+    (re.compile(r"\bLoraConfig\b|\bPeft(?:Model|Config)\w*\b"), "peft"),
+)
 _WORDS = re.compile(r"[A-Za-z][\w.-]*")
 _INSTALLED = re.compile(r"(?:site|dist)-packages/(\w+)")
 _PATH = re.compile(r"(?<![\w:/])/[\w.@+/-]+")
@@ -120,6 +132,7 @@ def _packages(
     if whole:
         names |= {_plain(name) for frame in frames for name in _INSTALLED.findall(frame)}
         names |= {"fsspec"} if "LocalFileSystem" in text else set()
+        names |= {package for words, package in _CLASSES if words.search(text)}
         names |= {"torch"} if re.search(r"undefined symbol|ABI\b", text) else set()
     shown: dict[str, str] = {}
     for row in rows:
