@@ -64,6 +64,7 @@ _CLASSES = (
     (re.compile(r"\bAccelerator\b"), "accelerate"),
     (re.compile(r"\bLoraConfig\b|\bPeft(?:Model|Config)\w*\b"), "peft"),
 )
+_OF_SETTINGS = re.compile(r"(?i)\bgpus?\b|driver|capability|ordinal")  # of settings the GPUs matter to these
 _WORDS = re.compile(r"[A-Za-z][\w.-]*")
 _INSTALLED = re.compile(r"(?:site|dist)-packages/(\w+)")
 _PATH = re.compile(r"(?<![\w:/])/[\w.@+/-]+")
@@ -87,7 +88,7 @@ def facts_above(
     told = list[str]()
     if kind in DISKS:
         told += _quoted(file, [*_filled(text, rows), *(row for row in rows if _QUOTA.search(row.text))])
-    if kind in GPUS and _OF_GPUS.search(text):
+    if kind in GPUS and (_OF_SETTINGS if kind == "config" else _OF_GPUS).search(text):
         told += [f"{file}:{row.number} shows {_SMI.findall(row.text)[0]}" for row in _last(rows, _SMI)]
         told += _gpus(file, [row for row in rows if _GPU.search(row.text)])
     if kind in SOFTWARE:
