@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -27,7 +26,11 @@ _RAISED = re.compile(r"(?:^|[ :])((?:[A-Za-z_]\w*\.)*_?[A-Z]\w*)(?::\s+(\S.*?))?
 _LOGGED = re.compile(r"(?:^|[ :])((?:[A-Za-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception))(?::\s+(\S.*?))?:?\s*$")
 # Their message stands below: all of it, and (`FIELDS`) the fields that are refused.
 GOES_ON = re.compile(r"(?:Error|Exception|BackendCompilerFailed: .* raised):$|Config name is missing\.$")
-_HANDLED = b"During handling of the above exception, another exception occurred"
+_HANDLED = (
+    "During handling of the above exception, another exception occurred",
+    "The above exception was the direct cause of the following exception",
+)
+_ONE_WORD = re.compile(r"^KeyError: '[\w.:/-]+'$")  # what code that looks a key up tells in words of its own
 _COMPILER = re.compile(r"(\S*BackendCompilerFailed): ")  # what it wraps stands behind it
 FIELDS = re.compile(r"\b\d+ validation errors? for \S+$")
 _STATE_DICT = re.compile(r"Error\(s\) in loading state_dict for \S+:$")  # the keys stand below
@@ -151,11 +154,13 @@ def is_silent(text: str, above: Traceback) -> bool:
     return bool(above.code) and re.search(r"(?:Error|Exception):?\s*$", text) is not None
 
 
-def is_handled(text: str, above: Traceback, below: Iterable[bytes]) -> bool:
-    """Whether another exception was raised while one without a message was handled: that has the words."""
+def is_handled(signature: Signature, text: str, above: Traceback, below: Iterable[str]) -> bool:
+    """Whether another exception was raised while one without a message, or with a key alone, was handled:
+    that one has the words."""
     raised = exception_in(text, above)
-    silent = raised is not None and not raised.message
-    return silent and any(_HANDLED in line for line in islice(below, 3))
+    key = signature.own_words and _ONE_WORD.search(text) is not None
+    silent = raised is not None and (not raised.message or key)
+    return silent and any(words in line for line in below for words in _HANDLED)
 
 
 def frame_at_work(above: Traceback) -> str:

@@ -49,6 +49,8 @@ TOLD_LAST = {
 }
 TERMINATED = "effect.terminated"
 KILLED, ABORTED = "effect.killed", "effect.aborted"
+# A launcher, or the shell, says of a process that its end is the one that failed.
+SIGKILL, FAILED_FIRST = "host.sigkill", re.compile(r"\bfailed \(exitcode: -9\)|: line \d+: +\d+ Killed\b")
 HANGS = frozenset({"effect.nccl-watchdog", "effect.nccl-stuck", "effect.store-timeout"})
 GAVE_UP = frozenset({"effect.nccl-watchdog"})  # a wait of its whole time-out: not one for a peer that ends
 ENGINE_DIED, DRIVERS = "effect.engine-died", frozenset({"effect.driver", "effect.ray-task"})
@@ -92,7 +94,7 @@ MARKS_SAY = {
 MARKS = tuple(MARKS_SAY)
 FIRST_MARK = {"construction": "construction", "rollout": "built", "step": "done"}
 UNKNOWN_PLACE = {
-    "construction": "no line that is known shows how far the run was",
+    "construction": "",
     "rollout": "",
     "step": "no line that is known to be of a finished training step stands before it",
 }
@@ -320,6 +322,8 @@ def _in_shutdown(match: Match, courses: Mapping[str, Course], found: Iterable[Ma
     """Whether the match only shows that the run had ended, or was about to end well."""
     if not match.generic and match.kind not in ENDED_WITH_IT:
         return False
+    if match.signature == SIGKILL and FAILED_FIRST.search(match.text):
+        return courses.get(match.file, Course()).ended_well  # killed while it saved, as a rule
     if match.signature in GAVE_UP:
         return courses.get(match.file, Course()).ended_well  # what it waited for was never given up by itself
     well = match.generic and courses.get(match.file, Course()).ended_well

@@ -304,8 +304,8 @@ class _Log:
 
     def _match(self, hit: Hit, view: View, offset: int) -> Match:
         signature = hit.signature
-        above = traceback_above(view.lines, offset)
-        words = own_words.with_message(hit.text, lines_below(view.lines, offset))
+        above, below = traceback_above(view.lines, offset), lines_below(view.lines, offset)
+        words = own_words.with_message(hit.text, below)
         place = own_words.place(words, above)
         message = whole(hit.text, same_voice_below(view.lines, offset, LINES_BELOW))
         told = own_words.told(signature, words, above, message)
@@ -331,7 +331,7 @@ class _Log:
             fix=masked(own_words.advice(told.fix, words, above)),
             source=signature.source,
             generic=signature.generic,
-            wrapper=signature.wrapper or own_words.is_handled(words, above, view.lines[offset + 1 :]),
+            wrapper=signature.wrapper or own_words.is_handled(signature, words, above, below),
             survived=bool(later) or answered_later(view.lines, offset) or is_expected_end(view.lines, offset),
             place=masked(place),
             doing=masked(later_step(above, view.lines[offset - since : offset])) if since > 0 else "",

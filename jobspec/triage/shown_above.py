@@ -50,13 +50,21 @@ _CONFLICT = re.compile(
 _ANY = re.compile(
     "|".join(
         f"(?:{item.pattern})"
-        for item in (_CONFLICT, _DF, _QUOTA, _SMI, _GPU, _PIP, _PACKAGE, _TOOL, _MODULES)
+        for item in (_DF, _QUOTA, _SMI, _GPU, _PIP, _PACKAGE, _CONFLICT, _TOOL, _MODULES)
     )
 )
 # Words of a failure that make a row of a tool tell something.
 _OF_TOOLS = re.compile(r"(?i)gcc|g\+\+|nvcc|compiler|glibc|cuda\b|cudnn|unsupported gnu|python[ _]?\d")
 _OF_MODULES = re.compile(r"(?i)cuda|cudnn|nccl|mpi\b|glibc|gcc|nvcc|\.so\b|command not found")
 _OF_GPUS = re.compile(r"(?i)gpu|cuda|driver|nvidia|bf16|bfloat16|capability|sm_\d|flash")
+# Classes that a line names, and the package that has them.
+_CLASSES = (
+    (re.compile(r"\b(?:SFT|DPO|GRPO|KTO|ORPO|CPO|RLOO|PPO|Reward)(?:Trainer|Config)\b"), "trl"),
+    (re.compile(r"\b(?:Trainer|(?:Seq2Seq)?TrainingArguments)\b"), "transformers"),
+    (re.compile(r"\bAccelerator\b"), "accelerate"),
+    (re.compile(r"\bLoraConfig\b|\bPeft(?:Model|Config)\w*\b"), "peft"),
+)
+_OF_SETTINGS = re.compile(r"(?i)\bgpus?\b|driver|capability|ordinal")  # of settings the GPUs matter to these
 _WORDS = re.compile(r"[A-Za-z][\w.-]*")
 _INSTALLED = re.compile(r"(?:site|dist)-packages/(\w+)")
 _PATH = re.compile(r"(?<![\w:/])/[\w.@+/-]+")
@@ -80,7 +88,7 @@ def facts_above(
     told = list[str]()
     if kind in DISKS:
         told += _quoted(file, [*_filled(text, rows), *(row for row in rows if _QUOTA.search(row.text))])
-    if kind in GPUS and _OF_GPUS.search(text):
+    if kind in GPUS and (_OF_SETTINGS if kind == "config" else _OF_GPUS).search(text):
         told += [f"{file}:{row.number} shows {_SMI.findall(row.text)[0]}" for row in _last(rows, _SMI)]
         told += _gpus(file, [row for row in rows if _GPU.search(row.text)])
     if kind in SOFTWARE:
@@ -125,18 +133,19 @@ def _packages(
     if whole:
         names |= {_plain(name) for frame in frames for name in _INSTALLED.findall(frame)}
         names |= {"fsspec"} if "LocalFileSystem" in text else set()
+        names |= {package for words, package in _CLASSES if words.search(text)}
         names |= {"torch"} if re.search(r"undefined symbol|ABI\b", text) else set()
     shown: dict[str, str] = {}
     for row in rows:
-        conflict = _CONFLICT.search(row.text)
-        if conflict is not None and names & {_plain(conflict[1]), _plain(conflict[2])}:
-            shown[row.text] = f"{file}:{row.number} shows `{row.text.strip()[:MAX_SHOWN]}`"
         installed = _PIP.search(row.text)
         if installed is not None:
             for item in installed[1].split():
                 name, _, version = item.rpartition("-")
                 if _plain(name) in names and version[:1].isdigit():
                     shown[_plain(name)] = f"{file}:{row.number}: pip installed {name} {version}"
+        elif (conflict := _CONFLICT.search(row.text)) is not None:
+            if names & {_plain(conflict[1]), _plain(conflict[2])}:
+                shown[conflict[0]] = f"{file}:{row.number} shows `{row.text.strip()[:MAX_SHOWN]}`"
         elif (package := _PACKAGE.search(row.text)) is not None:
             name = _plain(package[1] or package[2])
             if name in names:

@@ -157,7 +157,7 @@ def test_landmark_places_an_unknown_exception(name: str) -> None:
 
 def test_without_a_landmark_nothing_is_said_about_one() -> None:
     cause = cause_of([ray_starts(0), *raised("/home/u/reward.py", "score", "LookupError: no answer")])
-    assert cause is not None and cause.why.endswith("no line that is known shows how far the run was")
+    assert cause is not None and not cause.why
 
 
 @pytest.mark.parametrize(
