@@ -405,7 +405,7 @@ P, F = Status.PASS, Status.FAIL
         ("learning", 20, "", "", {"Training": P, "Weight transfer": P, "Learning": P}),
         ("checkpoint", 4, "", "", {"Training": P, "Weight transfer": P, "Checkpoint": P, "Resume": P}),
         ("smoke", 2, "crash", "", {"Training": F, "Weight transfer": Status.SKIPPED}),
-        ("smoke", 2, "garbage", "", {"Training": P, "Rewards": F}),
+        ("smoke", 2, "garbage", "", {"Training": P, "Weight transfer": F}),
         ("smoke", 2, "nan", "", {"Training": F, "Weight transfer": P}),
         ("checkpoint", 4, "unsaved", "", {"Checkpoint": F, "Resume": F}),
         ("checkpoint", 4, "scratch", "resume", {"Checkpoint": P, "Resume": F}),
