@@ -27,7 +27,7 @@ MAX_LINE = 200  # characters of a log line shown; the report names its file and 
 def where(report: Report) -> str:
     """Framework, cluster, size and duration in one line; of a run of others the size that was asked for."""
     if report.foreign:
-        return ", ".join(filter(None, (f"judged as {report.framework}", _asked_for(report))))
+        return "; ".join(filter(None, (f"judged as {report.framework}", _asked_for(report))))
     gpus = _gpus(report.nodes_planned, report.gpus_per_node)
     kinds = [f"{g.name}: {g.nodes} with {_gpus(g.nodes, g.gpus_per_node)}" for g in report.groups]
     nodes = counted(report.nodes_planned, "node") + (f" ({', '.join(kinds)})" if kinds else f", {gpus}")
@@ -46,7 +46,7 @@ def _asked_for(report: Report) -> str:
     each = " each" if report.nodes_planned > 1 else "" if nodes else " a node"
     gpus = f"{counted(report.gpus_per_node, 'GPU')}{each}" if report.gpus_per_node else ""
     parts = ", ".join(filter(None, (nodes, gpus))) if gpus or not report.launched else report.launched
-    return f"asked for: {parts}" if parts else ""
+    return f"the files ask for {parts}" if parts else ""
 
 
 def _gpus(nodes: int, each: int) -> str:

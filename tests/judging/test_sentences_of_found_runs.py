@@ -9,7 +9,7 @@ import pytest
 
 from jobspec.report.lines import figure_name, figure_text
 from jobspec.verdict import Figure, Verdict
-from tests.judging.test_runs_as_people_have_them import BLOCKED, FAIL, judged, records, rising, trainer, write
+from tests.judging.test_runs_as_people_have_them import BLOCKED, judged, records, rising, trainer, write
 
 SKYRL = (
     "(skyrl_entrypoint pid={pid}) INFO - step: {step} - reward/avg_raw_reward:{reward:.3f} - timing/step:9.1"
@@ -70,7 +70,7 @@ def resumed(place: Path, planned: int) -> None:
 def test_a_resume_without_a_step_left_is_the_cause(tmp_path: Path) -> None:
     resumed(tmp_path, 300)
     verdict = judged(tmp_path, "trl", "checkpoint")
-    assert verdict.result is FAIL
+    assert verdict.result is BLOCKED
     assert verdict.first_cause is not None
     assert "with 300 steps in all: none was left" in verdict.first_cause.text
     assert "max_steps" in verdict.first_cause.fix

@@ -111,12 +111,12 @@ def _backend(run: VariantRun) -> Answer:
 def _stopped_early(run: VariantRun) -> Answer | None:
     """`Blocked` by a failure before any model was built; None without such a failure."""
     attempt = run.evidence.last
-    matches = [m for m in (attempt.matches if attempt else ()) if m.verdict != NOTE]
+    matches = [m for m in (attempt.matches if attempt else ()) if m.verdict != NOTE and not m.survived]
     own = {log.path for log in run.logs}
     first = next((match for match in matches if match.file in own), None)
     if first is None:
         return None
-    reason = "the run stopped before a model was built: no evidence against Megatron-Bridge"
+    reason = "a log shows a failure, and none a model that was built: no evidence against Megatron-Bridge"
     return run.blocked(reason, [EvidenceItem(first.file, first.line, first.text)])
 
 

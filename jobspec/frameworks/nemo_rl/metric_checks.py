@@ -61,7 +61,8 @@ def judge_capture(run: VariantRun) -> Answer:
     ends = [row_item(row) for row in (losses[0], losses[-1])]
     finite = "; ".join(all_finite(table.as_logged()) for _, table in run.tables)
     conditions = f"{len(held)} conditions hold; " if held else ""
-    reason = f"{run.logs[0].path}; {losses[0].source}; {conditions}{finite}"
+    names = "; ".join(dict.fromkeys((run.logs[0].path, losses[0].source)))
+    reason = f"{names}; {conditions}{finite}"
     return run.passed(reason, [log, *ends, *held])
 
 

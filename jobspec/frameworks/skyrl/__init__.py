@@ -55,7 +55,6 @@ METRIC_KEYS = {
     "tokens/s": "trainer/tokens_per_second_per_gpu",
     "step time": "timing/step",
 }
-ZERO_STEPS = 3  # with rewards of exactly 0 and answers that are not empty
 MARKER = "latest_ckpt_global_step.txt"
 # Ray starts each worker by the same `uv run`, with the working folder shipped along.
 UV_HOOK = "ray._private.runtime_env.uv_runtime_env_hook.hook"
@@ -121,7 +120,7 @@ class SkyRlFramework:
 
 def canary() -> tuple[AbortPlan, ...]:
     """Conditions that end the run at once: no later step can mend broken weights in the engines."""
-    from jobspec.frameworks.skyrl.judge import BROKEN, DIFFERENCE, LENGTH, REWARD
+    from jobspec.frameworks.skyrl.judge import BROKEN, DIFFERENCE, LENGTH, REWARD, ZERO_STEPS
     from jobspec.metrics.requirements import parse_condition
 
     fix = "see the weight-transfer findings of `jobspec validate`, and use a checkout with pull request 1816"
@@ -133,7 +132,9 @@ def canary() -> tuple[AbortPlan, ...]:
             fix,
         ),
         parse_condition(
-            zero, "there are answers and none earns a reward: weights, chat template or reward are wrong", fix
+            zero,
+            "there are answers and none earns a reward: as where weights, chat template or reward are wrong",
+            fix,
         ),
     )
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 REWARD = "reward/avg_raw_reward"
 POLICY = ("policy/final_loss", "policy/policy_loss", "final_loss", "policy_loss", "timing/step")
-SYNC = "Weight transfer"
+SYNC, REWARDS = "Weight transfer", "Rewards"
 DIFFERENCE = "policy/rollout_train_logprobs_abs_diff_mean"
 COMPARES = re.compile(r"rollout_train|rollout_\w*logprobs|log_ratio|/tis/")  # other releases, other losses
 LENGTH = "generate/avg_num_tokens"
@@ -43,6 +43,7 @@ LINES = {
     "from": re.compile(r"Resuming from global_step: (\d+)"),
     "loaded": re.compile(r"Successfully loaded complete checkpoint state from global_step_(\d+)"),
 }
+ZERO_STEPS = 3  # with rewards of exactly 0 and answers that are not empty
 MAX_LINES = 400  # kept for each pattern
 FIRST_LINES = 200  # of a log, before any program of SkyRL speaks
 
@@ -66,7 +67,7 @@ def judge(evidence: Evidence) -> Iterator[Deliverable]:
 
 
 def judge_sync(evidence: Evidence) -> Deliverable:
-    """`Fail` when engines answer with other weights than the trainer has."""
+    """`Fail` when engines seem to have other weights than the trainer, or no answer earns anything."""
     rows = [row for row in evidence.metrics.series(DIFFERENCE) if row.step is not None]
     bad = next((row for row in rows if not row.value <= BROKEN), None)
     if bad is not None:
@@ -77,13 +78,14 @@ def judge_sync(evidence: Evidence) -> Deliverable:
         return Deliverable(SYNC, Status.FAIL, (row_item(bad),), reason)
     rewards = evidence.metrics.values(REWARD)
     answered = any(value > 0 for value in evidence.metrics.values(LENGTH))
-    if rewards and answered and not any(rewards):
+    enough = not evidence.foreign or len(rewards) >= ZERO_STEPS
+    if rewards and enough and answered and not any(rewards):
         first = evidence.metrics.series(REWARD)[0]
         reason = (
             f"`{REWARD}` is 0 at all {len(rewards)} logged steps, and the answers are not empty: as where"
         )
         reason += " weights, chat template or reward are wrong, or the data is too hard"
-        return Deliverable(SYNC, Status.FAIL, (row_item(first),), reason)
+        return Deliverable(REWARDS, Status.FAIL, (row_item(first),), reason)
     if not rows:
         other = next((name for name in evidence.metrics.metrics if COMPARES.search(name)), None)
         left = f"no healthy value of `{other}` is known" if other else "trainer and engines are not compared"

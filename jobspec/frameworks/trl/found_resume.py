@@ -73,6 +73,10 @@ class Training:
     went_on: EvidenceItem | None = None
     saved: set[int] = field(default_factory=set)
 
+    @property
+    def had_none_left(self) -> bool:
+        return self.total is not None and self.planned <= self.step
+
 
 def judge_found(evidence: Evidence) -> Deliverable:
     """`Pass` where a process went on from another's checkpoint with all state, and saved again."""
@@ -81,7 +85,8 @@ def judge_found(evidence: Evidence) -> Deliverable:
         item = EvidenceItem(unfit.file, unfit.line, unfit.text)
         return Deliverable(RESUME, Status.FAIL, (item,), f"a checkpoint was refused: {unfit.text}")
     trainings = list(_trainings(evidence))
-    resumed = max((one for one in trainings if one.went_on), key=lambda one: one.step, default=None)
+    went_on = (one for one in trainings if one.went_on)
+    resumed = max(went_on, key=lambda one: (not one.had_none_left, one.step), default=None)
     if resumed is None or resumed.went_on is None:
         if (found := began_anew(evidence)) is not None:
             return found
@@ -89,10 +94,10 @@ def judge_found(evidence: Evidence) -> Deliverable:
         return _blocked(lack or "a known line of a process that went on from a saved step")
     step, line = resumed.step, resumed.went_on
     last = evidence.metrics.last_step() or 0
-    if resumed.total is not None and resumed.planned <= step >= last:
+    if resumed.total is not None and resumed.had_none_left and step >= last:
         reason = f"a process was to go on from step {step}, with {resumed.planned} steps in all:"
-        reason += " none was left, and no later one was read"
-        return Deliverable(RESUME, Status.FAIL, (line, resumed.total), reason, fix=NONE_LEFT)
+        reason += " none was left, no later one was read, and that it trains on is not shown"
+        return Deliverable(RESUME, Status.BLOCKED, (line, resumed.total), reason, fix=NONE_LEFT)
     metric = trained_by(evidence)
     lost = lost_at(evidence.metrics.series(metric), step, falls=metric == "loss")
     if lost:

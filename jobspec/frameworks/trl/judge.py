@@ -31,10 +31,10 @@ SAMPLED = re.compile(r"^(?:train/)?completions?[/_]")
 def judge(evidence: Evidence) -> Iterator[Deliverable]:
     """`Training` always; `Checkpoint`, `Resume` and `Learning` where the plan expects them."""
     yield _training(evidence)
-    if evidence.plan.expect.checkpoint:
-        yield judge_checkpoint(evidence)
-    if evidence.plan.expect.resume:
-        yield judge_resume(evidence)
+    checkpoint = [judge_checkpoint(evidence)] if evidence.plan.expect.checkpoint else []
+    resume = [judge_resume(evidence)] if evidence.plan.expect.resume else []
+    # A resume that says what to do explains more than files that were not handed in.
+    yield from (*resume, *checkpoint) if any(item.fix for item in resume) else (*checkpoint, *resume)
     if evidence.plan.expect.learning is not None:
         yield learning_deliverable(evidence)
 

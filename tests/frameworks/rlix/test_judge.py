@@ -122,7 +122,7 @@ FAULTS: list[tuple[str, Callable[[Lines], Lines], dict[str, int], set[str], str]
      "2 of 3 planned train steps ran; step 3 is the first missing one"),
     ("weights keep their version", lambda lines: changed(lines, "version=3, actor", "version=2, actor"),
      {"one": 3, "two": 3}, {"one: Weight version", "two: Weight version"},
-     "train step 2 published version 2"),
+     "train step 2, counted from 0, published version 2"),
     ("no weights of the last step", lambda lines: without(lines, IDS["one"], "after_training step=2"),
      {"one": 3, "two": 3}, {"one: Weight version"}, "train step 2, counted from 0, published weights"),
     ("engines never wake", lambda lines: without(lines, IDS["two"], "_expand_workers DONE"),
@@ -159,7 +159,7 @@ def test_fault_fails_what_it_is_about_and_nothing_else(
 ) -> None:
     found = judged(tmp_path, break_it(healthy()), metrics(steps))
     assert failed(found) == names, {name: item.reason for name, item in found.items()}
-    assert reason in {item.reason for item in found.values()}
+    assert any(reason in item.reason for item in found.values())
 
 
 def test_steps_out_of_turn_fail(tmp_path: Path) -> None:
