@@ -30,15 +30,11 @@ def within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, st
     if name := texts.joined(wait.place) if wait.kind == kinds.JOIN else "":
         called_so = [one for one in others if one.thread and name in one.thread.name.lower()]
         others = called_so if len(called_so) == 1 else others
-    if taking := _taking(process) if wait.op == kinds.RESULTS else []:
-        return wait, f"; its results are taken by {_and_threads(process, taking, ', which')}", wait.place
-    if wait.kind == kinds.QUEUE and wait.op == kinds.RESULTS and _lost_results(process):
-        return wait, "; the pool's thread that takes them (`_handle_results`) has ended", wait.place
-    feeding = [one for one in others if wait.op == kinds.RESULTS and one.thread and _feeds(one.thread)]
-    if feeding:
-        return wait, f"; its tasks come from {_and_threads(process, feeding, ', which')}", wait.place
+    if own_pool and (found := _of_pool(process, wait)):
+        return wait, found[0], wait.place
     if wait.kind == kinds.LOCK and (same := _at_same(process, wait)):
-        return wait, f"; {_and_threads(process, same)}", wait.place
+        rest = [one for one in others if one.key not in {way.key for way in same}]
+        return wait, f"; {_and_threads(process, [*same, *rest])}", wait.place
     if wait.kind == kinds.FUTURE and not others:  # of coroutines of a loop in another thread
         others = waits.coroutines(process)
     told = [one for one in others if one.kind not in _TELLS_LITTLE and (inner or not texts.naps(one.place))]
@@ -46,7 +42,9 @@ def within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, st
         # Nothing shows that another thread is the one that should set an event or fill a queue.
         here, rest = (replace(told[0], sure=False), wait) if inner else (wait, told[0])
         label = rest.thread.label if rest.thread else "it"
-        return here, f" ({label} {does(Cohort(rest, (process,)))}{at(rest)})", here.place
+        many = alike(process, here) if inner else []
+        of = f" in {len(many)} of its threads" if len(many) > 1 else ""
+        return here, f"{of} ({label} {does(Cohort(rest, (process,)))}{at(rest)})", here.place
     if inner and len(others) == 1 and others[0].thread:
         there = Cohort(others[0], (process,))
         more = f"; {others[0].thread.label} {does(there)}{at(others[0])}"
@@ -54,9 +52,48 @@ def within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, st
         rests = others[0].kind in (kinds.QUEUE, kinds.LOOP, kinds.IDLE) and others[0].op != kinds.FULL
         idle = wait.kind == kinds.JOIN and rests
         return wait, more, wait.place if idle else others[0].place
-    if inner and others and not told:
+    if others and (inner or not own_pool):
         return wait, f"; {_and_threads(process, others)}", wait.place
     return wait, "", wait.place
+
+
+def alike(process: Process, wait: Wait) -> List[Thread]:
+    """The threads that stand in the same wait at the same place."""
+    return [
+        one for one in process.threads
+        if wait.place is not None and waits.of_thread(process, one).key == wait.key
+    ]  # fmt: skip
+
+
+def advice(process: Process, wait: Wait) -> str:
+    """What fits better than the words for every such wait; mostly nothing."""
+    found = _of_pool(process, wait) if wait.op == kinds.RESULTS and wait.kind != kinds.IDLE else None
+    return found[1] if found else ""
+
+
+def _of_pool(process: Process, wait: Wait) -> Optional[Tuple[str, str]]:
+    """What the threads of the pool show for which it waits, and advice. Of two pools nothing tells whose
+    they are."""
+    if taking := _taking(process):
+        said = f"; its results are taken by {_and_threads(process, taking, ', which')}"
+        return said, "let a callback not wait for its own pool: it runs in the thread that takes the results"
+    if wait.kind == kinds.QUEUE and _lost_results(process):
+        said = "; the pool's thread that takes them (`_handle_results`) has ended"
+        return said, "look in the log for the error of that thread, as of a result that cannot be unpickled"
+    feeding = _of_pools(process, "_handle_tasks")
+    if len(feeding) != 1 or waits.own_frame(feeding[0]) is None:
+        return None
+    source = [waits.of_thread(process, feeding[0])]
+    said = f"; its tasks come from {_and_threads(process, source, ', which')}"
+    return said, "see what the iterator of its tasks waits for at that line"
+
+
+def _of_pools(process: Process, function: str) -> List[Thread]:
+    """The threads that pools run for themselves."""
+    return [
+        one for one in process.threads
+        if function in one.name or any(frame.function.endswith(function) for frame in one.frames)
+    ]  # fmt: skip
 
 
 def _at_same(process: Process, wait: Wait) -> List[Wait]:
@@ -74,30 +111,16 @@ def _at_same(process: Process, wait: Wait) -> List[Wait]:
 
 def _taking(process: Process) -> List[Wait]:
     """The thread that takes the results of a pool, where it stands in a callback."""
-    found = [
-        waits.of_thread(process, thread)
-        for thread in process.threads
-        if any(frame.function.endswith("_handle_results") for frame in thread.frames)
-    ]
-    return [one for one in found if one.kind not in (kinds.PIPE, kinds.OTHER, kinds.BUSY)]
+    found = [waits.of_thread(process, thread) for thread in _of_pools(process, "_handle_results")]
+    busy = (kinds.PIPE, kinds.OTHER, kinds.BUSY)
+    return [one for one in found if one.place is not None and one.kind not in busy and len(found) == 1]
 
 
 def _lost_results(process: Process) -> bool:
     """Whether a pool of it has no thread left that takes results, though the two others are there: an error
     ends that one alone, as of an exception that cannot be unpickled."""
-    left = [
-        sum(
-            any(name in one for one in (thread.name, *(frame.function for frame in thread.frames)))
-            for thread in process.threads
-        )
-        for name in ("_handle_results", "_handle_tasks", "_handle_workers")
-    ]
-    return left[0] < min(left[1:])
-
-
-def _feeds(thread: Thread) -> bool:
-    """Whether it is the thread of a pool that takes the tasks from an iterator of the program."""
-    return any(frame.function.endswith("_handle_tasks") for frame in thread.frames)
+    names = ("_handle_results", "_handle_tasks", "_handle_workers")
+    return [len(_of_pools(process, name)) for name in names] == [0, 1, 1]
 
 
 def _and_threads(process: Process, others: Sequence[Wait], link: str = "") -> str:

@@ -33,7 +33,7 @@ def recorded(name: str) -> list[Process]:
         ("vec_env_ignores_command", "pipe", [101],
          "waits for a message at a pipe of `multiprocessing` at Env.call"),
         ("pipe_worker_returned", "pipe", [101],
-         "`return pipe.recv()`; no other process of the run has the other end, while rank 0"),
+         "`return pipe.recv()`; no other process that was seen has the other end, while rank 0"),
         ("handler_died_connection_kept", "network", [101],
          "127.0.0.1:39463 ESTABLISHED at ask_reward (/r/handler_died_connection_kept.py:37)"),
         ("judge_inside_semaphore", "event-loop", [100], "waits in its event loop for a lock or a semaph"),
