@@ -125,7 +125,7 @@ def _unsure(process: Process, wait: Wait) -> str:
 
 
 def _in_loop(members: Sequence[Process]) -> str:
-    """That the one process waits in a call which its event loop has made: none of its coroutines runs then."""
+    """That the one process waits in a call that its event loop has made: no coroutine of it goes on."""
     wait = waits.of(members[0])
     thread = (
         wait.thread

@@ -64,7 +64,12 @@ def is_exact(process: Process) -> bool:
 
 def may_be_own(process: Process) -> bool:
     """Whether a thread of its own could end the wait: they have the other end, too."""
-    return has_own_end(process) and bool(_its_threads(process))
+    return has_own_end(process) and has_further_threads(process)
+
+
+def has_further_threads(process: Process) -> bool:
+    """Whether other threads of the program run in it than the one that waits."""
+    return bool(_its_threads(process))
 
 
 def has_own_end(process: Process) -> bool:

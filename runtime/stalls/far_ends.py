@@ -10,6 +10,7 @@ from jobspec.runtime.stalls.chains import (
     ON_HOLDERS,
     builders,
     copied,
+    has_further_threads,
     has_own_end,
     held_by,
     may_be_own,
@@ -17,7 +18,7 @@ from jobspec.runtime.stalls.chains import (
 )
 from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, at, does, where
 from jobspec.runtime.stalls.hops import CONNECTED, Hop, call_of, lead
-from jobspec.runtime.stalls.inner import only_programs, within
+from jobspec.runtime.stalls.inner import and_threads, only_programs, other_threads, within
 from jobspec.runtime.stalls.stacks import Process
 from jobspec.runtime.stalls.waits import Wait
 
@@ -57,8 +58,18 @@ def _of_one(process: Process, hop: Hop, members: Sequence[Process], view: View) 
         return f"{told}; that is another pipe: a fork may have left it this end"
     if not hop.shown and (hop.lead == CONNECTED or may_be_own(process)):
         return told
-    seems = "waits" if hop.shown and beyond.shown else "seems to wait"
-    return f"{'' if hop.to in members else told}: each {seems} for the other"
+    more = _threads_of(process, hop.to)
+    seems = "waits" if hop.shown and beyond.shown and not more else "seems to wait"
+    return f"{'' if hop.to in members else told}: each {seems} for the other{more}"
+
+
+def _threads_of(*processes: Process) -> str:
+    """What the other threads of both do, of which one may be who does not answer."""
+    return "".join(
+        f"; in {one.name} {and_threads(one, others)}"
+        for one in processes
+        if (others := other_threads(one, waits.of(one))) and has_further_threads(one)
+    )
 
 
 def _next(hop: Hop, wait: Wait, view: View) -> str:

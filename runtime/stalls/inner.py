@@ -26,7 +26,7 @@ def within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, st
     own_pool = wait.op == kinds.RESULTS
     if not (inner or own_pool) and (wait.kind not in (kinds.QUEUE, kinds.LOCK) or wait.op == kinds.DRAIN):
         return wait, "", wait.place
-    others = _other_threads(process, wait)
+    others = other_threads(process, wait)
     if name := texts.joined(wait.place) if wait.kind == kinds.JOIN else "":
         called_so = [one for one in others if one.thread and name in one.thread.name.lower()]
         others = called_so if len(called_so) == 1 else others
@@ -34,7 +34,7 @@ def within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, st
         return wait, found[0], wait.place
     if wait.kind == kinds.LOCK and (same := _at_same(process, wait)):
         rest = [one for one in others if one.key not in {way.key for way in same}]
-        return wait, f"; {_and_threads(process, [*same, *rest])}", wait.place
+        return wait, f"; {and_threads(process, [*same, *rest])}", wait.place
     if wait.kind == kinds.FUTURE and not others:  # of coroutines of a loop in another thread
         others = waits.coroutines(process)
     told = [one for one in others if one.kind not in _TELLS_LITTLE and (inner or not texts.naps(one.place))]
@@ -53,7 +53,7 @@ def within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, st
         idle = wait.kind == kinds.JOIN and rests
         return wait, more, wait.place if idle else others[0].place
     if others and (inner or not own_pool):
-        return wait, f"; {_and_threads(process, others)}", wait.place
+        return wait, f"; {and_threads(process, others)}", wait.place
     return wait, "", wait.place
 
 
@@ -75,7 +75,7 @@ def _of_pool(process: Process, wait: Wait) -> Optional[Tuple[str, str]]:
     """What the threads of the pool show for which it waits, and advice. Of two pools nothing tells whose
     they are."""
     if taking := _taking(process):
-        said = f"; its results are taken by {_and_threads(process, taking, ', which')}"
+        said = f"; its results are taken by {and_threads(process, taking, ', which')}"
         return said, "let a callback not wait for its own pool: it runs in the thread that takes the results"
     if wait.kind == kinds.QUEUE and _lost_results(process):
         said = "; the pool's thread that takes them (`_handle_results`) has ended"
@@ -84,7 +84,7 @@ def _of_pool(process: Process, wait: Wait) -> Optional[Tuple[str, str]]:
     if len(feeding) != 1 or waits.own_frame(feeding[0]) is None:
         return None
     source = [waits.of_thread(process, feeding[0])]
-    said = f"; its tasks come from {_and_threads(process, source, ', which')}"
+    said = f"; its tasks come from {and_threads(process, source, ', which')}"
     return said, "see what the iterator of its tasks waits for at that line"
 
 
@@ -123,7 +123,7 @@ def _lost_results(process: Process) -> bool:
     return [len(_of_pools(process, name)) for name in names] == [0, 1, 1]
 
 
-def _and_threads(process: Process, others: Sequence[Wait], link: str = "") -> str:
+def and_threads(process: Process, others: Sequence[Wait], link: str = "") -> str:
     """What further threads of it do, in words."""
     return "; ".join(
         f"{one.thread.label}{link} {does(Cohort(one, (process,)))}{at(one)}"
@@ -142,11 +142,13 @@ def _in_loop(process: Process, wait: Wait) -> Tuple[Wait, str, Optional[Frame]]:
     if found := _holding(process, waiting):
         holder, wanted = found
         name = texts.wanted_lock(wanted.text)
-        more = f"; by its lines it holds `{name}`, and other coroutines wait for one of that name at {wanted}"
+        turns = [one for one in waiting if one.op == kinds.TURN and one.place == wanted]
+        who = _further(process, turns[0])
+        more = f"; by its lines it holds `{name}`, and {who} for one of that name at {wanted}"
         holder = replace(holder, kind=kinds.PIPE) if piped and holder.op == kinds.STREAM else holder
         return replace(holder, sure=False), more, holder.place
     if all(one.kind == kinds.LOOP for one in waiting):  # maybe for a thread of an executor
-        pool = [one for one in _other_threads(process, wait) if one.thread and waits.is_pooled(one.thread)]
+        pool = [one for one in other_threads(process, wait) if one.thread and waits.is_pooled(one.thread)]
         if len(pool) == 1:
             return replace(pool[0], sure=False), "", pool[0].place
     # It may hold the lock that the others wait for; and those at a queue may only have nothing to do.
@@ -154,7 +156,7 @@ def _in_loop(process: Process, wait: Wait) -> Tuple[Wait, str, Optional[Frame]]:
         outer = [one for one in waiting if one.op != op]
         if len(outer) == 1 < len(waiting):
             rest = next(one for one in waiting if one.op == op)
-            more = f"; other coroutines wait {at_what} at {rest.place}"
+            more = f"; {_further(process, rest)} {at_what} at {rest.place}"
             return replace(outer[0], sure=False), more, outer[0].place
     if len(waiting) == 1:
         return waiting[0], "", waiting[0].place
@@ -162,6 +164,11 @@ def _in_loop(process: Process, wait: Wait) -> Tuple[Wait, str, Optional[Frame]]:
     wait = replace(wait, op=ops.pop()) if len(ops) == 1 and ops <= {kinds.TURN, kinds.SIGNAL} else wait
     places = ", ".join(f"{one.place}" for one in waiting[:SHOWN])
     return wait, f"; its coroutines wait at {places}" if places else "", wait.place
+
+
+def _further(process: Process, wait: Wait) -> str:
+    """That one coroutine or more wait so."""
+    return "another coroutine waits" if len(alike(process, wait)) == 1 else "other coroutines wait"
 
 
 def _holding(process: Process, waiting: Sequence[Wait]) -> Optional[Tuple[Wait, Frame]]:
@@ -182,7 +189,7 @@ def only_programs(process: Process) -> bool:
     return not far and bool(held_by(process))
 
 
-def _other_threads(process: Process, wait: Wait) -> List[Wait]:
+def other_threads(process: Process, wait: Wait) -> List[Wait]:
     """What the other threads of the program do, one of each place; for a future those of its pool alone."""
     found = {
         told.key: told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Dict, Tuple
 
 from jobspec.runtime.stalls import kinds
@@ -154,12 +155,12 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
         True,
     ),
     (kinds.PIPE, kinds.CONNECTION): (
-        "waits for a message at a pipe of `multiprocessing`",
+        "waits for a message at a pipe or connection of `multiprocessing`",
         "see whether the other end still runs, and whether it answers every message",
         True,
     ),
     (kinds.PIPE, kinds.FULL): (
-        "waits for room in a full pipe of `multiprocessing`",
+        "waits for room in a full pipe or connection of `multiprocessing`",
         "see who should receive from it",
         True,
     ),
@@ -231,6 +232,11 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
         "waits in `select` or `poll`",
         "see what it has registered there, and who should write to that or read from it; what a buffered"
         " reader has taken already is not seen there",
+        True,
+    ),
+    (kinds.NETWORK, kinds.CONNECTS): (
+        "waits until its connection is made",
+        "see whether its address is right, who listens there, and whether that one still accepts",
         True,
     ),
     (kinds.IDLE, kinds.ACCEPT): (
@@ -311,10 +317,13 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
 }
 
 
+# Of two ranks, the end of what was begun before, and a library's own functions around several.
+_NO_COLLECTIVE = re.compile(r"i?send|i?recv|batch_|wait_|_")
+
+
 def phrase(wait: Wait) -> Tuple[str, str, bool]:
     """What the wait is, advice, and whether the cause lies outside of what is tested."""
     told = SPECIAL.get((wait.kind, wait.op)) or DOES[wait.kind]
-    of_two = wait.op.lstrip("i").startswith(("send", "recv"))
-    if wait.kind == kinds.COLLECTIVE and of_two:
+    if wait.kind == kinds.COLLECTIVE and _NO_COLLECTIVE.match(wait.op):
         return (told[0].replace("the collective ", ""), *told[1:])
     return told

@@ -67,6 +67,7 @@ TASKS = tuple(
         (kinds.LOOP, r"asyncio/locks\.py", ()),
     )
 )
+CONNECT = ("open_connection", "open_unix_connection")
 OF_PIPES = (kinds.CONNECTION, kinds.FULL, kinds.HANDSHAKE)
 TASK_OPS = {
     kinds.QUEUE: {"join": kinds.UNDONE, "put": kinds.FULL, "get": kinds.INNER},

@@ -303,7 +303,8 @@ def _of_task(thread: Thread, place: Optional[Frame]) -> Wait:
                 found = replace(found, kind=kind, op=op)
                 if "asyncio/streams" in frame.file:
                     program = place is not None and texts.STANDARD.search(place.text)
-                    found = replace(found, kind=kinds.PIPE) if program else replace(found, op=kinds.STREAM)
+                    op = kinds.CONNECTS if frame.function in wait_rules.CONNECT else kinds.STREAM
+                    found = replace(found, kind=kinds.PIPE) if program else replace(found, op=op)
         if wait_rules.POOLS.search(f"{frame.file}:{frame.function}"):
             return replace(found, kind=kinds.NETWORK, op=kinds.POOLED)
     return found

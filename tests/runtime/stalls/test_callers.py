@@ -31,7 +31,7 @@ def recorded(name: str) -> list[Process]:
         ("weight_group_one_too_many", "store", [],
          "in range(trainers + engines + references)])`; all ranks of the run do so"),
         ("vec_env_ignores_command", "pipe", [101],
-         "waits for a message at a pipe of `multiprocessing` at Env.call"),
+         "waits for a message at a pipe or connection of `multiprocessing` at Env.call"),
         ("pipe_worker_returned", "pipe", [101],
          "`return pipe.recv()`; no other process that was seen has the other end, while rank 0"),
         ("handler_died_connection_kept", "network", [101],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobspec.runtime.stalls import explain, stacks, waits
-from jobspec.runtime.stalls.cohorts import View
+from jobspec.runtime.stalls.cohorts import View, does
 from tests.runtime.stalls.test_claims import LIB, explained, one, process, thread
 
 POOL = f"{LIB}/multiprocessing/pool.py"
@@ -104,7 +104,7 @@ def test_who_has_the_other_end_itself_may_wait_for_a_thread_of_its_own(own: bool
     child = process(8, f"Queue.get {GET}:103", "log /r/a.py:3 lines.get()", calls={"8": "read on pipe"},
                     behind={"8": [[7, "python a.py", "read on pipe"]]}, parent=7)  # fmt: skip
     found = explained(threads(main, scorer), child)
-    assert ("each waits for the other" in found.what) is not own
+    assert ("each seems to wait for the other" in found.what) is not own
     assert ("; it has the other end itself, as has pid 8 on `n1`, which" in found.what) is own
     alone = explained(threads(main.replace('[[8, "python a.py", "read on pipe"]]', "[]"), scorer))
     said = "; no other process that was seen has the other end"
@@ -132,6 +132,52 @@ def test_constructors_that_ask_each_other_are_not_helped_by_threads() -> None:
     assert "before its constructor has ended" in found.fix
     begun = [f"an actor `{name}` (PENDING_CREATION)" for name in ("Engine", "Trainer")]
     assert explain.explain(View(stacks.read("\n\n".join(actors)), ray={"pending": begun})).kind == "ray-cycle"
+
+
+@pytest.mark.parametrize("threads_of", [0, 7, 8])
+def test_two_that_wait_for_each_other_may_have_threads_that_would_answer(threads_of: int) -> None:
+    connections = {7: "127.0.0.1:5 -> 127.0.0.1:6", 8: "127.0.0.1:6 -> 127.0.0.1:5"}
+    texts = []
+    for pid, connection in connections.items():
+        near, far = connection.split(" -> ")
+        calls = {
+            "17": "clock_nanosleep",
+            "18": "clock_nanosleep",
+            str(pid): f"recvfrom on socket {connection}",
+        }
+        main = process(pid, f"ask /r/a.py:{pid} link.recv(10)", calls=calls,
+                       sockets=[[near, far, "ESTABLISHED"]])  # fmt: skip
+        serves = thread(pid + 10, "serves", "answer /r/a.py:1 time.sleep(9)")
+        texts.append(threads(main, *[serves] * (pid == threads_of)))
+    said = explained(*texts).what
+    assert (": each waits for the other" in said) is (threads_of == 0)
+    assert (": each seems to wait for the other" in said) is (threads_of > 0)
+    sleeps = f"; in pid {threads_of} on `n1` thread `serves` sleeps at answer (/r/a.py:1)"
+    assert (sleeps in said) is (threads_of > 0)
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [("open_connection", "until its connection is made"), ("StreamReader.read", "at a stream of asyncio")],
+)
+def test_a_connection_that_is_not_made_is_no_stream(function: str, says: str) -> None:
+    task = thread(0, "task Task-2", f"{function} {LIB}/asyncio/streams.py:47", "ask /r/a.py:9 await ask()")
+    loop = process(7, f"run_forever {LIB}/asyncio/base_events.py:607", "<module> /r/a.py:40")
+    assert f"waits {says}" in explained(threads(loop, task)).what
+
+
+@pytest.mark.parametrize(
+    ("op", "says"),
+    [
+        ("all_reduce", "waits in the collective `all_reduce`"),
+        ("batch_isend_irecv", "waits in `batch_isend_irecv`"),
+        ("wait_tensor", "waits in `wait_tensor`"),
+    ],
+)
+def test_not_all_for_which_ranks_wait_is_a_collective(op: str, says: str) -> None:
+    frame = f"{op} /x/site-packages/torch/distributed/distributed_c10d.py:1"
+    (group,) = explained(process(7, frame, "step /r/a.py:9 go()", rank="1")).cohorts
+    assert does(group) == says
 
 
 def test_what_only_sounds_like_a_collective() -> None:
