@@ -34,7 +34,9 @@ def all_wait(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanation
             fix = "let the one of each pair send while the other receives, or use `batch_isend_irecv`"
         return Explanation("collective-all", what, why, fix, inferred=True, frame=only.wait.place)
     said = "; ".join(f"{group.names} {does(group)}{where(group)}" for group in waiting[:4])
-    what = f"the ranks wait at different places: {said}"
+    one_place = len({(*group.wait.key, str(group.wait.place)) for group in waiting}) == 1
+    how = "at one place, but came there by different calls" if one_place else "at different places"
+    what = f"the ranks wait {how}: {said}"
     fix = (
         "see whether all ranks call the same collectives, in the same order and of the same groups: look for"
         " a branch, a loop or a `continue` that only some take"

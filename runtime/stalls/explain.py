@@ -149,7 +149,7 @@ def _missing_rank(view: View, people: Sequence[Process], groups: Sequence[Cohort
     what = f"{seen}, and {waiting[0].names} {does(waiting[0])}"
     why = "ended or never started, unless a process has changed its RANK"
     return Explanation(
-        "rank-gone", what, why, "look for the end of that rank in the logs", frame=waiting[0].wait.place
+        "rank-gone", what, why, "see whether the logs have the end of that rank", frame=waiting[0].wait.place
     )
 
 
@@ -225,7 +225,8 @@ def _by_ras(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> 
     if known or (people and not trouble.missing):
         return None
     gone = bool(people) and view.complete
-    fix = f"look for the end of that process in the logs{'' if gone else ', and take its stack if it lives'}"
+    lives = "" if gone else ", and take its stack if it lives"
+    fix = f"see whether the logs have the end of that process{lives}"
     what = f"{trouble}{', and it runs on no node of the run' if gone else ''}"
     return Explanation("rank-gone" if gone else "collective-absent", what, "", fix, inferred=True)
 
