@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Dict, List, Optional, Sequence, Tuple
 
@@ -74,6 +75,8 @@ def advice(process: Process, wait: Wait) -> str:
 def _of_pool(process: Process, wait: Wait) -> Optional[Tuple[str, str]]:
     """What the threads of the pool show for which it waits, and advice. Of two pools nothing tells whose
     they are."""
+    if works := [one for one in other_threads(process, wait) if one.thread and _is_worker(one.thread)]:
+        return f"; {and_threads(process, works)}", "see what the pool's threads wait for at these lines"
     if taking := _taking(process):
         said = f"; its results are taken by {and_threads(process, taking, ', which')}"
         return said, "let a callback not wait for its own pool: it runs in the thread that takes the results"
@@ -86,6 +89,13 @@ def _of_pool(process: Process, wait: Wait) -> Optional[Tuple[str, str]]:
     source = [waits.of_thread(process, feeding[0])]
     said = f"; its tasks come from {and_threads(process, source, ', which')}"
     return said, "see what the iterator of its tasks waits for at that line"
+
+
+def _is_worker(thread: Thread) -> bool:
+    """Whether it works for a `ThreadPool`, whose workers are threads."""
+    return any(
+        re.search(r"multiprocessing/pool\.py:worker$", f"{one.file}:{one.function}") for one in thread.frames
+    )
 
 
 def _of_pools(process: Process, function: str) -> List[Thread]:

@@ -62,6 +62,16 @@ def test_of_two_pools_nothing_tells_whose_thread_it_is(pools: int) -> None:
     assert found.fix.startswith("let a callback" if pools == 1 else "see what the pool's workers do")
 
 
+def test_the_threads_of_a_pool_of_threads_are_its_workers() -> None:
+    main = process(
+        7, f"ApplyResult.get {POOL}:768", f"Pool.map {POOL}:367", "grade_all /r/a.py:31 pool.map(f, rows)"
+    )
+    worker = thread(8, "Thread-1 (worker)", WAIT, "grade /r/a.py:9 ready.wait()", f"worker {POOL}:125")
+    found = explained(threads(main, worker))
+    assert "; thread `Thread-1 (worker)` waits for an event, a condition or a barrier at grade" in found.what
+    assert "killed" not in found.fix
+
+
 def test_who_waits_while_another_of_its_threads_computes() -> None:
     """It is not moved: what it waits for is told, and which thread ran."""
     main = [f"ApplyResult.get {POOL}:768", "grade /r/a.py:31 result.get()"]
