@@ -38,7 +38,7 @@ def all_wait(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanation
     how = "at one place, but came there by different calls" if one_place else "at different places"
     what = f"the ranks wait {how}: {said}"
     fix = (
-        "see whether all ranks call the same collectives, in the same order and of the same groups: look for"
+        "see whether all ranks call the same operations, in the same order and of the same groups: look for"
         " a branch, a loop or a `continue` that only some take"
     )
     if any(map(pairs.side, waiting)):

@@ -97,11 +97,11 @@ def _used(members: Sequence[Process], view: View) -> str:
     if not all(moved(one, view) for one in members):
         return ""
     if len(members) > 1:
-        return "; they used the CPU between the two samples"
+        return "; these processes used the CPU between the two samples"
     then = next(one for one in view.first if (one.node, one.pid) == (members[0].node, members[0].pid))
     ran = [name for name in running(members[0]) if name in running(then)]
     who = f", and its {ran[0]} was running in both" if len(ran) == 1 else ""
-    return f"; it used the CPU between the two samples{who}"
+    return f"; the process used the CPU between the two samples{who}"
 
 
 def _moves(members: Sequence[Process], view: View) -> str:
@@ -120,7 +120,7 @@ def _unsure(process: Process, wait: Wait) -> str:
         return "inferred from its stack"
     one = "that coroutine" if wait.thread.is_task else wait.thread.label
     alike = inner.alike(process, wait)
-    one = f"one of the {len(alike)} threads at that place" if len(alike) > 1 else one
+    one = f"one of the {len(alike)} {alike[0].noun}s at that place" if len(alike) > 1 else one
     return f"inferred: that it waits for {one} is not shown"
 
 

@@ -50,7 +50,7 @@ def other_end(process: Process, view: View) -> Optional[Hop]:
     if not len(ends) == len(pids) == 1 or not ends[0].threads:
         return None
     told = "behind it is" if wait.on_thread else lead(call_of(process), elsewhere=copied(process))
-    told = "it has the other end itself, as has" if may_be_own(process) else told
+    told = "the process has the other end itself, as has" if may_be_own(process) else told
     return Hop(ends[0], is_exact(process), told)
 
 

@@ -98,11 +98,11 @@ def _of_rows(process: Process, wait: Wait, view: View) -> str:
     if not rows and wait.kind == kinds.OTHER:
         return ""
     if not rows:
-        own = ", which it has itself" if has_own_end(process) else ""
+        own = ", but this one has it itself" if has_own_end(process) else ""
         return f"; no other process that was seen has the other end{own}"
     told = lead(call_of(process), many=len(rows) > 1, elsewhere=copied(process))
     if may_be_own(process):
-        told = f"it has the other end itself, as {'have' if len(rows) > 1 else 'has'}"
+        told = f"the process has the other end itself, as {'have' if len(rows) > 1 else 'has'}"
     if wait.on_thread:
         told = "behind it is" if len(rows) == 1 else "behind it are"
     return f"; {told} {_holders(rows, process, view)}"

@@ -44,7 +44,7 @@ def within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, st
         here, rest = (replace(told[0], sure=False), wait) if inner else (wait, told[0])
         label = rest.thread.label if rest.thread else "it"
         many = alike(process, here) if inner else []
-        of = f" in {len(many)} of its threads" if len(many) > 1 else ""
+        of = f" in {len(many)} of its {many[0].noun}s" if len(many) > 1 else ""
         return here, f"{of} ({label} {does(Cohort(rest, (process,)))}{at(rest)})", here.place
     if inner and len(others) == 1 and others[0].thread:
         there = Cohort(others[0], (process,))
@@ -59,11 +59,11 @@ def within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, st
 
 
 def alike(process: Process, wait: Wait) -> List[Thread]:
-    """The threads that stand in the same wait at the same place."""
-    return [
-        one for one in process.threads
-        if wait.place is not None and waits.of_thread(process, one).key == wait.key
-    ]  # fmt: skip
+    """The threads, or of a coroutine the coroutines, that stand in the same wait at the same place."""
+    if wait.place is None or wait.thread is None:
+        return []
+    same = [one for one in process.threads if one.is_task == wait.thread.is_task]
+    return [one for one in same if waits.of_thread(process, one).key == wait.key]
 
 
 def advice(process: Process, wait: Wait) -> str:

@@ -82,7 +82,10 @@ def test_who_waits_while_another_of_its_threads_computes() -> None:
     )
     found = explain.explain(View(stacks.read(first), stacks.read(second)))
     assert "and now" not in found.what
-    assert "; it used the CPU between the two samples, and its thread `T1` was running in both" in found.what
+    assert (
+        "; the process used the CPU between the two samples, and its thread `T1` was running in both"
+        in found.what
+    )
     assert found.frozen is False
 
 
@@ -115,10 +118,10 @@ def test_who_has_the_other_end_itself_may_wait_for_a_thread_of_its_own(own: bool
                     behind={"8": [[7, "python a.py", "read on pipe"]]}, parent=7)  # fmt: skip
     found = explained(threads(main, scorer), child)
     assert ("each seems to wait for the other" in found.what) is not own
-    assert ("; it has the other end itself, as has pid 8 on `n1`, which" in found.what) is own
+    assert ("; the process has the other end itself, as has pid 8 on `n1`, which" in found.what) is own
     alone = explained(threads(main.replace('[[8, "python a.py", "read on pipe"]]', "[]"), scorer))
     said = "; no other process that was seen has the other end"
-    assert f"{said}{', which it has itself' if own else ''}" in alone.what
+    assert f"{said}{', but this one has it itself' if own else ''}" in alone.what
 
 
 def test_all_processes_are_all_but_none() -> None:
@@ -188,6 +191,24 @@ def test_not_all_for_which_ranks_wait_is_a_collective(op: str, says: str) -> Non
     frame = f"{op} /x/site-packages/torch/distributed/distributed_c10d.py:1"
     (group,) = explained(process(7, frame, "step /r/a.py:9 go()", rank="1")).cohorts
     assert does(group) == says
+
+
+def test_of_several_that_wait_alike_none_is_picked() -> None:
+    future = f"Future.result {LIB}/concurrent/futures/_base.py:451"
+    main = process(
+        7,
+        WAIT,
+        future,
+        "main /r/a.py:40 done.result()",
+        calls={"8": "clock_nanosleep", "9": "clock_nanosleep"},
+    )
+    pool = f"_worker {LIB}/concurrent/futures/thread.py:81"
+    some = [thread(number, f"judge_{number}", "ask /r/a.py:9 time.sleep(999)", pool) for number in (8, 9)]
+    found = explained(threads(main, *some))
+    assert (
+        " sleeps at ask (/r/a.py:9): `time.sleep(999)` in 2 of its threads (thread `MainThread`" in found.what
+    )
+    assert found.why == "inferred: that it waits for one of the 2 threads at that place is not shown"
 
 
 def test_what_only_sounds_like_a_collective() -> None:
