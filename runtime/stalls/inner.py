@@ -34,8 +34,8 @@ def within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, st
     if own_pool and (found := _of_pool(process, wait)):
         return wait, found[0], wait.place
     if wait.kind == kinds.LOCK and (same := _at_same(process, wait)):
-        rest = [one for one in others if one.key not in {way.key for way in same}]
-        return wait, f"; {and_threads(process, [*same, *rest])}", wait.place
+        same += [one for one in others if one.key not in {way.key for way in same}]
+        return wait, f"; {and_threads(process, same)}", wait.place
     if wait.kind == kinds.FUTURE and not others:  # of coroutines of a loop in another thread
         others = waits.coroutines(process)
     told = [one for one in others if one.kind not in _TELLS_LITTLE and (inner or not texts.naps(one.place))]
