@@ -58,10 +58,16 @@ def lock(process: Process) -> Optional[Explanation]:
         else:
             loop = owner.is_task and waits.runs_loop(thread)
             stuck = "; it cannot go on, since that thread runs the event loop" * loop
-            what = f"{base}; {one_of_it} at {other}{stuck}"
+            what = f"{base}; {one_of_it} at {other}{_where(process, owner)}{stuck}"
         frame = mine if owner is thread or id(owner) in wanted else other
         return Explanation("lock", what, inferred, fix, False, True, (process,), frame)
     return _further_in(process)
+
+
+def _where(process: Process, owner: Thread) -> str:
+    """What the one that holds the lock does at its line."""
+    told = waits.of_thread(process, owner)
+    return "" if owner.is_task or told.kind == kinds.OTHER else f", where it {does(Cohort(told, (process,)))}"
 
 
 def _called(thread: Thread, place: Optional[Frame]) -> str:

@@ -48,7 +48,7 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
         ("forked_ranks", "sleep", [103], "", "evaluate", "while pid 101 on `n1`; pid 102 on `n1` wait"),
         ("http_pool", "lock", [101], "1", "compact",
          "by its lines thread `Thread-1 (compact)` holds one of that name at compact "
-         "(/r/own_http_pool.py:32), while rank 0 on"),
+         "(/r/own_http_pool.py:32), where it sleeps, while rank 0 on"),
         ("threads_queue", "join", [100], "0", "produce", "waits for room in a full queue at produce"),
         ("grandchild_pipe", "subprocess", [100], "0", "run_tool", "(`sleep 3600`, clock_nanosleep)"),
         ("debugger", "pipe", [101], "1", "compute_advantages",
