@@ -45,7 +45,8 @@ def within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, st
         label = rest.thread.label if rest.thread else "it"
         many = alike(process, here) if inner else []
         of = f" in {len(many)} of its {many[0].noun}s" if len(many) > 1 else ""
-        return here, f"{of} ({label} {does(Cohort(rest, (process,)))}{at(rest)})", here.place
+        also = _besides(process, told[0], wait)
+        return here, f"{of} ({label} {does(Cohort(rest, (process,)))}{at(rest)}){also}", here.place
     if inner and len(others) == 1 and others[0].thread:
         there = Cohort(others[0], (process,))
         more = f"; {others[0].thread.label} {does(there)}{at(others[0])}"
@@ -56,6 +57,13 @@ def within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, st
     if others and (inner or not own_pool):
         return wait, f"; {and_threads(process, others)}", wait.place
     return wait, "", wait.place
+
+
+def _besides(process: Process, *told: Wait) -> str:
+    """What the threads do that are not told yet."""
+    known = {one.key for one in told}
+    rest = [one for one in _each_thread(process, told[-1]) if one.key not in known]
+    return f"; {and_threads(process, rest)}" if rest else ""
 
 
 def alike(process: Process, wait: Wait) -> List[Thread]:
@@ -201,11 +209,17 @@ def only_programs(process: Process) -> bool:
 
 def other_threads(process: Process, wait: Wait) -> List[Wait]:
     """What the other threads of the program do, one of each place; for a future those of its pool alone."""
+    found = _each_thread(process, wait)
+    pool = [one for one in found if one.thread and waits.is_pooled(one.thread)]
+    return pool if pool and wait.kind == kinds.FUTURE else found
+
+
+def _each_thread(process: Process, wait: Wait) -> List[Wait]:
+    """What each thread of the program does but the one that waits, one of each place."""
     found = {
         told.key: told
         for thread in process.threads
         if thread is not wait.thread and not thread.is_task and waits.own_frame(thread) is not None
         for told in [waits.of_thread(process, thread)]
     }
-    pool = [one for one in found.values() if one.thread and waits.is_pooled(one.thread)]
-    return pool if pool and wait.kind == kinds.FUTURE else list(found.values())
+    return list(found.values())

@@ -204,7 +204,11 @@ def test_of_several_that_wait_alike_none_is_picked() -> None:
     )
     pool = f"_worker {LIB}/concurrent/futures/thread.py:81"
     some = [thread(number, f"judge_{number}", "ask /r/a.py:9 time.sleep(999)", pool) for number in (8, 9)]
-    found = explained(threads(main, *some))
+    loop = thread(
+        10, "loop", WAIT, "score /r/a.py:5 done.wait()", f"run_forever {LIB}/asyncio/base_events.py:607"
+    )
+    found = explained(threads(main, *some, loop))
+    assert "; thread `loop` waits for an event, a condition or a barrier at score (/r/a.py:5)" in found.what
     assert (
         " sleeps at ask (/r/a.py:9): `time.sleep(999)` in 2 of its threads (thread `MainThread`" in found.what
     )
