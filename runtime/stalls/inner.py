@@ -90,7 +90,10 @@ def _of_pool(process: Process, wait: Wait) -> Optional[Tuple[str, str]]:
         return said, "let a callback not wait for its own pool: it runs in the thread that takes the results"
     if wait.kind == kinds.QUEUE and _lost_results(process):
         said = "; the pool's thread that takes them (`_handle_results`) has ended"
-        return said, "look in the log for the error of that thread, as of a result that cannot be unpickled"
+        return (
+            said,
+            "see whether the log has an error of that thread, as of a result that cannot be unpickled",
+        )
     feeding = _of_pools(process, "_handle_tasks")
     if len(feeding) != 1 or waits.own_frame(feeding[0]) is None:
         return None

@@ -24,7 +24,7 @@ _IN_CALLBACK = (
 _IN_DESTRUCTOR = "drop the last reference after the release, or let the destructor not take the lock"
 _TWICE = "see whether the outer call can release it before, or whether it may be an `RLock`"
 _BOTH = "take both in the same order everywhere, or one after the release of the other"
-_KEPT = "see why it is held there for so long: wait, or do slow work, after the release"
+_KEPT = "see whether it is held there for long: wait, or do slow work, after the release"
 
 
 def lock(process: Process) -> Optional[Explanation]:

@@ -41,7 +41,7 @@ def test_all_threads_that_wait_for_a_lock_are_told() -> None:
     holder = ['Thread 10 (idle): "rollout_2"', "    refill (/r/a.py:12)  | time.sleep(1)  |held lock"]
     found = explained(threads(process(7, WAIT, "main /r/a.py:40 done.wait()"), *waiting, holder))
     assert "; for one of that name thread `rollout_9` waits, too; by its lines" in found.what
-    assert found.fix.startswith("see why it is held there for so long")
+    assert found.fix.startswith("see whether it is held there for long")
 
 
 def test_the_other_threads_of_who_waits_for_an_event_are_told() -> None:
