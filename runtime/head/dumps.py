@@ -214,7 +214,8 @@ def _why(found: Explanation, view: View) -> str:
         if differ
         else "both samples show the same stacks"
     )
-    moves = {True: alike, False: "some processes moved or used the CPU between the samples"}
+    movers = [one for one in view.second if not cohorts.is_service(one) and cohorts.moved(one, view)]
+    moves = {True: alike, False: f"moved or used the CPU between the samples: {cohorts.names(movers)}"}
     told = moves.get(found.frozen) if found.frozen is not None else ""
     inferred = "inferred" if found.inferred and "inferred" not in found.why else ""
     return "; ".join(part for part in (found.why, inferred, told or "") if part)

@@ -34,8 +34,13 @@ def all_wait(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanation
             fix = "let the one of each pair send while the other receives, or use `batch_isend_irecv`"
         return Explanation("collective-all", what, why, fix, inferred=True, frame=only.wait.place)
     said = "; ".join(f"{group.names} {does(group)}{where(group)}" for group in waiting[:4])
-    what = f"the ranks wait at different places: {said}"
-    fix = "make all ranks call the same collectives in the same order; look for a branch that only some take"
+    one_place = len({(*group.wait.key, str(group.wait.place)) for group in waiting}) == 1
+    how = "at one place, but came there by different calls" if one_place else "at different places"
+    what = f"the ranks wait {how}: {said}"
+    fix = (
+        "see whether all ranks call the same operations, in the same order and of the same groups: look for"
+        " a branch, a loop or a `continue` that only some take"
+    )
     if any(map(pairs.side, waiting)):
         fix = _COMPARE
     rare = _stranger(waiting)
@@ -61,7 +66,7 @@ def _names_group(group: Cohort) -> bool:
 def _apart(two: Sequence[Cohort], what: str, rare: Optional[Cohort]) -> Explanation:
     """Ranks in `send` or `recv` that do not come to the collective of the others."""
     named = [one for group in two for one in group.members]
-    why = "the others' collective cannot end without it, unless their group leaves it out"
+    why = "the others' collective may wait for it, unless their group leaves it out"
     if len(two) == 2:
         why = "inferred from their lines: these two are partners, and their `send` and `recv` do not meet"
     elif rare not in two:
@@ -75,7 +80,7 @@ def _all_join(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanatio
     said = "; ".join(f"{group.names} {does(group)}{where(group)}" for group in waiting[:4])
     asking = [group for group in groups if group.wait.kind == kinds.RAY]
     met = f", while {asking[0].names} {does(asking[0])}{where(asking[0])}" if asking else ""
-    why = "who has not come is not among them, unless their addresses or world sizes differ"
+    why = "if one has not come, it is none of these; else their addresses, networks or world sizes may differ"
     place = waiting[0].wait.place
     return Explanation(
         "rendezvous", f"{said}{met}", why, DOES[kinds.RENDEZVOUS][1], inferred=True, frame=place

@@ -7,7 +7,7 @@ from typing import Optional, Sequence, Tuple
 
 from jobspec.runtime.stalls import far_ends, inner, kinds, locks, texts, waits
 from jobspec.runtime.stalls.chains import behind
-from jobspec.runtime.stalls.cohorts import Cohort, View, at, does, elsewhere, moved, where
+from jobspec.runtime.stalls.cohorts import Cohort, View, at, does, elsewhere, moved, running, where
 from jobspec.runtime.stalls.explanation import Explanation
 from jobspec.runtime.stalls.phrases import SPECIAL, phrase
 from jobspec.runtime.stalls.stacks import Frame, Process, Thread
@@ -22,9 +22,9 @@ def blame(kind: str, members: Sequence[Process], view: Optional[View]) -> Explan
         return replace(found, named=tuple(members))
     wait, more, place = _of_all(members, view)
     group = Cohort(wait, tuple(members))
-    busy = view is not None and all(moved(process, view) for process in members)
     _, fix, blocked = phrase(wait)
-    moves = busy and wait.kind not in (kinds.STOPPED, kinds.BUSY)
+    fix = inner.advice(members[0], wait) or fix
+    moves = _move(members, wait, view)
     now = "" if wait.kind == kinds.OTHER else f", and now {does(group)}"
     doing = f"{_moves(members, view)} between the two samples{now}" if view and moves else does(group)
     one = (
@@ -33,7 +33,8 @@ def blame(kind: str, members: Sequence[Process], view: Optional[View]) -> Explan
         and len({waits.of(member).op for member in members}) == 1
     )
     on = f" on {wait.op}" if one and (wait.kind, wait.op) not in SPECIAL else ""
-    what = f"{group.names} {doing}{on}{where(group)}{more}{_at_end(members)}"
+    used = "" if view is None or moves or wait.kind == kinds.BUSY else _used(members, view)
+    what = f"{group.names} {doing}{on}{where(group)}{more}{_in_loop(members)}{_at_end(members)}{used}"
     why = "" if wait.sure else _unsure(members[0], wait)
     told = kinds.PIPE if _selects_program(wait) else wait.kind if wait.kind != kinds.OTHER else kind
     mine = Explanation(told, what, why, fix, blocked, not wait.sure, tuple(members), place)
@@ -79,6 +80,30 @@ def _of_all(members: Sequence[Process], view: Optional[View]) -> Tuple[Wait, str
     return outer, "".join(said[: inner.MOST_THREADS]), outer.place if differ else place
 
 
+def _move(members: Sequence[Process], wait: Wait, view: Optional[View]) -> bool:
+    """Whether all have moved. One that has used the CPU, but stands in the same wait as before, has not:
+    another thread of it computes."""
+    if (
+        view is None
+        or wait.kind in (kinds.STOPPED, kinds.BUSY)
+        or not all(moved(one, view) for one in members)
+    ):
+        return False
+    return wait.kind == kinds.OTHER or not wait.sure or any(elsewhere(one, view) for one in members)
+
+
+def _used(members: Sequence[Process], view: View) -> str:
+    """That they used the CPU though they wait, with the threads that ran in both samples."""
+    if not all(moved(one, view) for one in members):
+        return ""
+    if len(members) > 1:
+        return "; these processes used the CPU between the two samples"
+    then = next(one for one in view.first if (one.node, one.pid) == (members[0].node, members[0].pid))
+    ran = [name for name in running(members[0]) if name in running(then)]
+    who = f", and its {ran[0]} was running in both" if len(ran) == 1 else ""
+    return f"; the process used the CPU between the two samples{who}"
+
+
 def _moves(members: Sequence[Process], view: View) -> str:
     """How they moved between the samples."""
     ends = "s" if len(members) == 1 else ""
@@ -94,13 +119,29 @@ def _unsure(process: Process, wait: Wait) -> str:
             return "inferred from its stack and the line at which it stands"
         return "inferred from its stack"
     one = "that coroutine" if wait.thread.is_task else wait.thread.label
+    alike = inner.alike(process, wait)
+    one = f"one of the {len(alike)} {alike[0].noun}s at that place" if len(alike) > 1 else one
     return f"inferred: that it waits for {one} is not shown"
+
+
+def _in_loop(members: Sequence[Process]) -> str:
+    """That the one process waits in a call that its event loop has made: no coroutine of it goes on."""
+    wait = waits.of(members[0])
+    thread = (
+        wait.thread
+        if len(members) == 1 and wait.kind not in (kinds.LOOP, kinds.IDLE, kinds.STOPPED)
+        else None
+    )
+    if thread is None or thread.is_task or wait.place is None or not waits.runs_loop(thread):
+        return ""
+    return f"; its {thread.label} runs an event loop, whose other coroutines cannot go on meanwhile"
 
 
 def _at_end(members: Sequence[Process]) -> str:
     """Whether the program of each is over but for its threads, in words."""
     over = all(_is_over(one.main) for one in members)
-    return "; its main thread has come to its end, and waits for its threads" * over
+    whose = "its main thread has come to its end" if len(members) == 1 else "their main threads have ended"
+    return f"; {whose}, and wait{'s' * (len(members) == 1)} for other threads" * over
 
 
 def _is_over(main: Optional[Thread]) -> bool:

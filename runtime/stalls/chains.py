@@ -50,6 +50,7 @@ def other_end(process: Process, view: View) -> Optional[Hop]:
     if not len(ends) == len(pids) == 1 or not ends[0].threads:
         return None
     told = "behind it is" if wait.on_thread else lead(call_of(process), elsewhere=copied(process))
+    told = "the process has the other end itself, as has" if may_be_own(process) else told
     return Hop(ends[0], is_exact(process), told)
 
 
@@ -57,7 +58,24 @@ def is_exact(process: Process) -> bool:
     """Whether the kernel names the one process that can end the wait: of several pipes of which one is
     enough, it does not tell which."""
     rows, call = held_by(process), call_of(process)
-    return rows is not None and len(rows) == 1 and not call.startswith(OF_MANY) and AT_PTY not in call
+    one = rows is not None and len(rows) == 1 and not call.startswith(OF_MANY) and AT_PTY not in call
+    return one and not may_be_own(process)
+
+
+def may_be_own(process: Process) -> bool:
+    """Whether a thread of its own could end the wait: they have the other end, too."""
+    return has_own_end(process) and has_further_threads(process)
+
+
+def has_further_threads(process: Process) -> bool:
+    """Whether other threads of the program run in it than the one that waits."""
+    return bool(_its_threads(process))
+
+
+def has_own_end(process: Process) -> bool:
+    """Whether it has the other end of what it waits at open itself."""
+    thread = waits.of(process).thread
+    return thread is not None and str(thread.number) in process.facts.get("own_ends", ())
 
 
 def at_network(process: Process) -> bool:

@@ -125,13 +125,19 @@ def changes(view: View) -> str:
         one for then, one in both
         if any(_threads(then).get(key, stack) != stack for key, stack in _threads(one).items())
     ]  # fmt: skip
+    tasks = [one for then, one in both if _coroutines(then) != _coroutines(one)]
     other = [one for key, one in [*before.items(), *now.items()] if (key in before) != (key in now)]
-    told = (("processes", other), ("threads of", threads), ("frames of", frames))
+    told = (("processes", other), ("threads of", threads), ("frames of", frames), ("coroutines of", tasks))
     return "; ".join(f"{word} {names(members)}" for word, members in told if members)
 
 
 def _threads(process: Process) -> Dict[Tuple[int, str], Tuple[Frame, ...]]:
-    return {(thread.number, thread.name): thread.frames for thread in process.threads}
+    return {(one.number, one.name): one.frames for one in process.threads if not one.is_task}
+
+
+def _coroutines(process: Process) -> List[str]:
+    """The stacks of its coroutines: one that took the place of another with the same stack is no change."""
+    return sorted(repr(thread.frames) for thread in process.threads if thread.is_task)
 
 
 def moved(process: Process, view: View) -> bool:
@@ -148,6 +154,15 @@ def elsewhere(process: Process, view: View) -> bool:
     before = _before(process, view)
     thread, then = waits.working(process), waits.working(before) if before else None
     return thread is not None and then is not None and thread.frames != then.frames
+
+
+def running(process: Process) -> List[str]:
+    """The threads that run, by their labels."""
+    calls = process.facts.get("calls", {})
+    return [
+        thread.label for thread in process.threads
+        if not thread.is_task and (thread.busy or calls.get(str(thread.number)) == "running")
+    ]  # fmt: skip
 
 
 def _before(process: Process, view: View) -> Optional[Process]:

@@ -35,6 +35,8 @@ from jobspec.runtime.stalls.libraries import is_library
 from jobspec.runtime.stalls.peers import ON_CHILDREN
 from jobspec.runtime.stalls.stacks import Frame, Process
 
+POLL_SHARE = 0.1  # of a core: who looks again and again whether it may go on
+
 
 def explain(view: View) -> Explanation:
     """The first cause that a rule finds, in the order of what is certain; else that none is shown."""
@@ -81,11 +83,17 @@ def _whole(view: View) -> View:
 
 
 def _naps(process: Process, then: Process) -> bool:
-    """Whether it slept at the same place in the first sample, and has used little of a core since."""
-    asleep, mine = waits.of(then), waits.of(process)
+    """Whether it slept or waited in the same function in the first sample, and has used little of a core
+    since."""
+    before, mine = waits.of(then), waits.of(process)
     known = "cpu_s" in process.facts and "cpu_s" in then.facts
-    little = known and busy_share(process, then) < BUSY_SHARE
-    return asleep.kind == kinds.SLEEP and asleep.place == mine.place and little
+    if not known or before.place is None or mine.place is None or before.kind == kinds.BUSY:
+        return False
+    share = busy_share(process, then)
+    if before.kind == kinds.SLEEP and before.place == mine.place:
+        return share < BUSY_SHARE
+    here, there = ((one.file, one.function) for one in (mine.place, before.place))
+    return here == there and share < POLL_SHARE
 
 
 # The rules, in order.
@@ -141,7 +149,7 @@ def _missing_rank(view: View, people: Sequence[Process], groups: Sequence[Cohort
     what = f"{seen}, and {waiting[0].names} {does(waiting[0])}"
     why = "ended or never started, unless a process has changed its RANK"
     return Explanation(
-        "rank-gone", what, why, "look for the end of that rank in the logs", frame=waiting[0].wait.place
+        "rank-gone", what, why, "see whether the logs have the end of that rank", frame=waiting[0].wait.place
     )
 
 
@@ -167,17 +175,17 @@ def of_front(front: Front, named: Sequence[Process] = (), view: Optional[View] =
         doing = blame("collective-absent", named, view) if named and view is not None else None
         if doing is not None:
             return replace(doing, what=f"{what}: {doing.what}")
-        fix = "take the stack of that rank: what it does instead is the cause"
+        fix = "take the stack of that rank, and see what it does instead"
         return Explanation(
             "collective-absent", what, _unseen(front), fix, blocked=True, named=tuple(named), frame=frame
         )
     if not front.other:
         what = f"the collective {op}, which {asked} asked for{where}, has not ended"
-        fix = "take the stacks of the other ranks: one of them does something else"
+        fix = "take the stacks of the other ranks, and see whether one of them does something else"
         return Explanation("collective-all", what, _unseen(front), fix, inferred=True, frame=frame)
     said = "; ".join(f"rank {rank} has asked for `{text}`" for rank, text in front.other[:SHOWN])
     what = f"the ranks disagree at {op}: {asked} asked for it{where}, but {said}"
-    fix = "make all ranks take the same branch with the same sizes before this call"
+    fix = "see whether all ranks take the same branch, with the same sizes, before this call"
     frame = _own(front.others_frames) or frame
     even = len(front.other) >= len(front.waiting)
     blamed = () if even else tuple(named)
@@ -217,7 +225,8 @@ def _by_ras(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> 
     if known or (people and not trouble.missing):
         return None
     gone = bool(people) and view.complete
-    fix = f"look for the end of that process in the logs{'' if gone else ', and take its stack if it lives'}"
+    lives = "" if gone else ", and take its stack if it lives"
+    fix = f"see whether the logs have the end of that process{lives}"
     what = f"{trouble}{', and it runs on no node of the run' if gone else ''}"
     return Explanation("rank-gone" if gone else "collective-absent", what, "", fix, inferred=True)
 
@@ -313,6 +322,8 @@ def _of_all(found: Explanation, people: Sequence[Process], able: Sequence[Proces
     every = ranked if len({one.rank for one in ranked}) > 1 else list(able)
     outside = not any(in_circle(one, able) for one in found.named) and "; behind it" not in found.what
     if len(every) < 2 or not outside or any(one not in found.named for one in every):
+        return found
+    if every is not ranked and len(every) < len(people):  # the others do nothing, or were not seen
         return found
     worlds = {str(one.facts.get("world", "")) for one in ranked}
     whole = every is ranked and worlds == {str(len({one.rank for one in ranked}))}

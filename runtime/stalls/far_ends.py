@@ -6,10 +6,19 @@ from typing import Any, List, Optional, Sequence
 
 from jobspec.runtime.stalls import kinds, waits
 from jobspec.runtime.stalls.calls import ELSEWHERE
-from jobspec.runtime.stalls.chains import ON_HOLDERS, builders, copied, held_by, other_end
+from jobspec.runtime.stalls.chains import (
+    ON_HOLDERS,
+    builders,
+    copied,
+    has_further_threads,
+    has_own_end,
+    held_by,
+    may_be_own,
+    other_end,
+)
 from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, at, does, where
 from jobspec.runtime.stalls.hops import CONNECTED, Hop, call_of, lead
-from jobspec.runtime.stalls.inner import only_programs, within
+from jobspec.runtime.stalls.inner import and_threads, only_programs, other_threads, within
 from jobspec.runtime.stalls.stacks import Process
 from jobspec.runtime.stalls.waits import Wait
 
@@ -47,10 +56,20 @@ def _of_one(process: Process, hop: Hop, members: Sequence[Process], view: View) 
         return f"{told}{_next(beyond, theirs, view)}"
     if copied(process):
         return f"{told}; that is another pipe: a fork may have left it this end"
-    if not hop.shown and hop.lead == CONNECTED:
+    if not hop.shown and (hop.lead == CONNECTED or may_be_own(process)):
         return told
-    seems = "waits" if hop.shown and beyond.shown else "seems to wait"
-    return f"{'' if hop.to in members else told}: each {seems} for the other"
+    more = _threads_of(process, hop.to)
+    seems = "waits" if hop.shown and beyond.shown and not more else "seems to wait"
+    return f"{'' if hop.to in members else told}: each {seems} for the other{more}"
+
+
+def _threads_of(*processes: Process) -> str:
+    """What the other threads of both do, of which one may be who does not answer."""
+    return "".join(
+        f"; in {one.name} {and_threads(one, others)}"
+        for one in processes
+        if (others := other_threads(one, waits.of(one))) and has_further_threads(one)
+    )
 
 
 def _next(hop: Hop, wait: Wait, view: View) -> str:
@@ -79,8 +98,11 @@ def _of_rows(process: Process, wait: Wait, view: View) -> str:
     if not rows and wait.kind == kinds.OTHER:
         return ""
     if not rows:
-        return "; no other process of the run has the other end"
+        own = ", but this one has it itself" if has_own_end(process) else ""
+        return f"; no other process that was seen has the other end{own}"
     told = lead(call_of(process), many=len(rows) > 1, elsewhere=copied(process))
+    if may_be_own(process):
+        told = f"the process has the other end itself, as {'have' if len(rows) > 1 else 'has'}"
     if wait.on_thread:
         told = "behind it is" if len(rows) == 1 else "behind it are"
     return f"; {told} {_holders(rows, process, view)}"

@@ -54,6 +54,8 @@ def tell(known: Known) -> None:
             found = _behind(pid, str(call), known, ends, peers, holders)
             if found is not None:
                 behind[thread] = _rows(found, known, _far_end(str(call), peers))
+            if _has_other_end(pid, str(call), ends, peers):
+                facts.setdefault("own_ends", []).append(thread)
         if behind:
             facts["behind"] = behind
     for pid, facts in known.items():
@@ -86,14 +88,29 @@ def _behind(
         return {other for others in read for other, mode in others.items() if "w" in mode} - {pid} or None
     if call in _LOOPS:
         return (_programs(pid, known, ends, peers) | _awaited(pid)) & set(known) or None
+    found = _at_other_end(call, ends, peers)
+    return None if found is None else found - {pid}
+
+
+def _at_other_end(
+    call: str, ends: Mapping[str, Mapping[int, str]], peers: Mapping[str, str]
+) -> Optional[Set[int]]:
+    """All that have the other end of the pipe or pair of sockets open; None where that is not known."""
     found = _TARGET.search(call)
     if not found:
         return None
     if found[1].startswith("socket"):
         far = f"socket:[{peers.get(found[2], '')}]"
-        return set(ends[far]) - {pid} if far in ends else None
+        return set(ends[far]) if far in ends else None
     wanted = "r" if call.split(" ", 1)[0] in _WRITES else "w"
-    return {other for other, mode in ends.get(found[1], {}).items() if wanted in mode} - {pid}
+    return {other for other, mode in ends.get(found[1], {}).items() if wanted in mode}
+
+
+def _has_other_end(
+    pid: int, call: str, ends: Mapping[str, Mapping[int, str]], peers: Mapping[str, str]
+) -> bool:
+    """Whether the process that waits has the other end itself, so that a thread of it could end the wait."""
+    return pid in (_at_other_end(call, ends, peers) or ())
 
 
 def _programs(

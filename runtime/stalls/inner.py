@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Dict, List, Optional, Sequence, Tuple
 
@@ -26,19 +27,15 @@ def within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, st
     own_pool = wait.op == kinds.RESULTS
     if not (inner or own_pool) and (wait.kind not in (kinds.QUEUE, kinds.LOCK) or wait.op == kinds.DRAIN):
         return wait, "", wait.place
-    others = _other_threads(process, wait)
+    others = other_threads(process, wait)
     if name := texts.joined(wait.place) if wait.kind == kinds.JOIN else "":
         called_so = [one for one in others if one.thread and name in one.thread.name.lower()]
         others = called_so if len(called_so) == 1 else others
-    if taking := _taking(process) if wait.op == kinds.RESULTS else []:
-        return wait, f"; its results are taken by {_and_threads(process, taking, ', which')}", wait.place
-    if wait.kind == kinds.QUEUE and wait.op == kinds.RESULTS and _lost_results(process):
-        return wait, "; the pool's thread that takes them (`_handle_results`) has ended", wait.place
-    feeding = [one for one in others if wait.op == kinds.RESULTS and one.thread and _feeds(one.thread)]
-    if feeding:
-        return wait, f"; its tasks come from {_and_threads(process, feeding, ', which')}", wait.place
+    if own_pool and (found := _of_pool(process, wait)):
+        return wait, found[0], wait.place
     if wait.kind == kinds.LOCK and (same := _at_same(process, wait)):
-        return wait, f"; {_and_threads(process, same)}", wait.place
+        same += [one for one in others if one.key not in {way.key for way in same}]
+        return wait, f"; {and_threads(process, same)}", wait.place
     if wait.kind == kinds.FUTURE and not others:  # of coroutines of a loop in another thread
         others = waits.coroutines(process)
     told = [one for one in others if one.kind not in _TELLS_LITTLE and (inner or not texts.naps(one.place))]
@@ -46,7 +43,10 @@ def within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, st
         # Nothing shows that another thread is the one that should set an event or fill a queue.
         here, rest = (replace(told[0], sure=False), wait) if inner else (wait, told[0])
         label = rest.thread.label if rest.thread else "it"
-        return here, f" ({label} {does(Cohort(rest, (process,)))}{at(rest)})", here.place
+        many = alike(process, here) if inner else []
+        of = f" in {len(many)} of its {many[0].noun}s" if len(many) > 1 else ""
+        also = _besides(process, told[0], wait)
+        return here, f"{of} ({label} {does(Cohort(rest, (process,)))}{at(rest)}){also}", here.place
     if inner and len(others) == 1 and others[0].thread:
         there = Cohort(others[0], (process,))
         more = f"; {others[0].thread.label} {does(there)}{at(others[0])}"
@@ -54,9 +54,67 @@ def within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, st
         rests = others[0].kind in (kinds.QUEUE, kinds.LOOP, kinds.IDLE) and others[0].op != kinds.FULL
         idle = wait.kind == kinds.JOIN and rests
         return wait, more, wait.place if idle else others[0].place
-    if inner and others and not told:
-        return wait, f"; {_and_threads(process, others)}", wait.place
+    if others and (inner or not own_pool):
+        return wait, f"; {and_threads(process, others)}", wait.place
     return wait, "", wait.place
+
+
+def _besides(process: Process, *told: Wait) -> str:
+    """What the threads do that are not told yet."""
+    known = {one.key for one in told}
+    rest = [one for one in _each_thread(process, told[-1]) if one.key not in known]
+    return f"; {and_threads(process, rest)}" if rest else ""
+
+
+def alike(process: Process, wait: Wait) -> List[Thread]:
+    """The threads, or of a coroutine the coroutines, that stand in the same wait at the same place."""
+    if wait.place is None or wait.thread is None:
+        return []
+    same = [one for one in process.threads if one.is_task == wait.thread.is_task]
+    return [one for one in same if waits.of_thread(process, one).key == wait.key]
+
+
+def advice(process: Process, wait: Wait) -> str:
+    """What fits better than the words for every such wait; mostly nothing."""
+    found = _of_pool(process, wait) if wait.op == kinds.RESULTS and wait.kind != kinds.IDLE else None
+    return found[1] if found else ""
+
+
+def _of_pool(process: Process, wait: Wait) -> Optional[Tuple[str, str]]:
+    """What the threads of the pool show for which it waits, and advice. Of two pools nothing tells whose
+    they are."""
+    if works := [one for one in other_threads(process, wait) if one.thread and _is_worker(one.thread)]:
+        return f"; {and_threads(process, works)}", "see what the pool's threads wait for at these lines"
+    if taking := _taking(process):
+        said = f"; its results are taken by {and_threads(process, taking, ', which')}"
+        return said, "let a callback not wait for its own pool: it runs in the thread that takes the results"
+    if wait.kind == kinds.QUEUE and _lost_results(process):
+        said = "; the pool's thread that takes them (`_handle_results`) has ended"
+        return (
+            said,
+            "see whether the log has an error of that thread, as of a result that cannot be unpickled",
+        )
+    feeding = _of_pools(process, "_handle_tasks")
+    if len(feeding) != 1 or waits.own_frame(feeding[0]) is None:
+        return None
+    source = [waits.of_thread(process, feeding[0])]
+    said = f"; its tasks come from {and_threads(process, source, ', which')}"
+    return said, "see what the iterator of its tasks waits for at that line"
+
+
+def _is_worker(thread: Thread) -> bool:
+    """Whether it works for a `ThreadPool`, whose workers are threads."""
+    return any(
+        re.search(r"multiprocessing/pool\.py:worker$", f"{one.file}:{one.function}") for one in thread.frames
+    )
+
+
+def _of_pools(process: Process, function: str) -> List[Thread]:
+    """The threads that pools run for themselves."""
+    return [
+        one for one in process.threads
+        if function in one.name or any(frame.function.endswith(function) for frame in one.frames)
+    ]  # fmt: skip
 
 
 def _at_same(process: Process, wait: Wait) -> List[Wait]:
@@ -74,33 +132,19 @@ def _at_same(process: Process, wait: Wait) -> List[Wait]:
 
 def _taking(process: Process) -> List[Wait]:
     """The thread that takes the results of a pool, where it stands in a callback."""
-    found = [
-        waits.of_thread(process, thread)
-        for thread in process.threads
-        if any(frame.function.endswith("_handle_results") for frame in thread.frames)
-    ]
-    return [one for one in found if one.kind not in (kinds.PIPE, kinds.OTHER, kinds.BUSY)]
+    found = [waits.of_thread(process, thread) for thread in _of_pools(process, "_handle_results")]
+    busy = (kinds.PIPE, kinds.OTHER, kinds.BUSY)
+    return [one for one in found if one.place is not None and one.kind not in busy and len(found) == 1]
 
 
 def _lost_results(process: Process) -> bool:
     """Whether a pool of it has no thread left that takes results, though the two others are there: an error
     ends that one alone, as of an exception that cannot be unpickled."""
-    left = [
-        sum(
-            any(name in one for one in (thread.name, *(frame.function for frame in thread.frames)))
-            for thread in process.threads
-        )
-        for name in ("_handle_results", "_handle_tasks", "_handle_workers")
-    ]
-    return left[0] < min(left[1:])
+    names = ("_handle_results", "_handle_tasks", "_handle_workers")
+    return [len(_of_pools(process, name)) for name in names] == [0, 1, 1]
 
 
-def _feeds(thread: Thread) -> bool:
-    """Whether it is the thread of a pool that takes the tasks from an iterator of the program."""
-    return any(frame.function.endswith("_handle_tasks") for frame in thread.frames)
-
-
-def _and_threads(process: Process, others: Sequence[Wait], link: str = "") -> str:
+def and_threads(process: Process, others: Sequence[Wait], link: str = "") -> str:
     """What further threads of it do, in words."""
     return "; ".join(
         f"{one.thread.label}{link} {does(Cohort(one, (process,)))}{at(one)}"
@@ -119,11 +163,13 @@ def _in_loop(process: Process, wait: Wait) -> Tuple[Wait, str, Optional[Frame]]:
     if found := _holding(process, waiting):
         holder, wanted = found
         name = texts.wanted_lock(wanted.text)
-        more = f"; by its lines it holds `{name}`, and other coroutines wait for one of that name at {wanted}"
+        turns = [one for one in waiting if one.op == kinds.TURN and one.place == wanted]
+        who = _further(process, turns[0])
+        more = f"; by its lines it holds `{name}`, and {who} for one of that name at {wanted}"
         holder = replace(holder, kind=kinds.PIPE) if piped and holder.op == kinds.STREAM else holder
         return replace(holder, sure=False), more, holder.place
     if all(one.kind == kinds.LOOP for one in waiting):  # maybe for a thread of an executor
-        pool = [one for one in _other_threads(process, wait) if one.thread and waits.is_pooled(one.thread)]
+        pool = [one for one in other_threads(process, wait) if one.thread and waits.is_pooled(one.thread)]
         if len(pool) == 1:
             return replace(pool[0], sure=False), "", pool[0].place
     # It may hold the lock that the others wait for; and those at a queue may only have nothing to do.
@@ -131,7 +177,7 @@ def _in_loop(process: Process, wait: Wait) -> Tuple[Wait, str, Optional[Frame]]:
         outer = [one for one in waiting if one.op != op]
         if len(outer) == 1 < len(waiting):
             rest = next(one for one in waiting if one.op == op)
-            more = f"; other coroutines wait {at_what} at {rest.place}"
+            more = f"; {_further(process, rest)} {at_what} at {rest.place}"
             return replace(outer[0], sure=False), more, outer[0].place
     if len(waiting) == 1:
         return waiting[0], "", waiting[0].place
@@ -139,6 +185,11 @@ def _in_loop(process: Process, wait: Wait) -> Tuple[Wait, str, Optional[Frame]]:
     wait = replace(wait, op=ops.pop()) if len(ops) == 1 and ops <= {kinds.TURN, kinds.SIGNAL} else wait
     places = ", ".join(f"{one.place}" for one in waiting[:SHOWN])
     return wait, f"; its coroutines wait at {places}" if places else "", wait.place
+
+
+def _further(process: Process, wait: Wait) -> str:
+    """That one coroutine or more wait so."""
+    return "another coroutine waits" if len(alike(process, wait)) == 1 else "other coroutines wait"
 
 
 def _holding(process: Process, waiting: Sequence[Wait]) -> Optional[Tuple[Wait, Frame]]:
@@ -159,13 +210,19 @@ def only_programs(process: Process) -> bool:
     return not far and bool(held_by(process))
 
 
-def _other_threads(process: Process, wait: Wait) -> List[Wait]:
+def other_threads(process: Process, wait: Wait) -> List[Wait]:
     """What the other threads of the program do, one of each place; for a future those of its pool alone."""
+    found = _each_thread(process, wait)
+    pool = [one for one in found if one.thread and waits.is_pooled(one.thread)]
+    return pool if pool and wait.kind == kinds.FUTURE else found
+
+
+def _each_thread(process: Process, wait: Wait) -> List[Wait]:
+    """What each thread of the program does but the one that waits, one of each place."""
     found = {
         told.key: told
         for thread in process.threads
         if thread is not wait.thread and not thread.is_task and waits.own_frame(thread) is not None
         for told in [waits.of_thread(process, thread)]
     }
-    pool = [one for one in found.values() if one.thread and waits.is_pooled(one.thread)]
-    return pool if pool and wait.kind == kinds.FUTURE else list(found.values())
+    return list(found.values())

@@ -30,8 +30,8 @@ class Link:
 
     def __str__(self) -> str:
         return (
-            f"{self.sent} bytes from {self.sender.name} ({self.near}) do not arrive at the host of"
-            f" {self.receiver.name} ({self.far}): sent {self.again} times again, they were not acknowledged"
+            f"{self.sent} bytes from {self.sender.name} ({self.near}) to {self.receiver.name} ({self.far})"
+            f" are not acknowledged by that host, though sent {self.again} times again"
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Optional, Sequence
+from typing import Dict, Optional, Sequence
 
 from jobspec.runtime.stalls import kinds, texts, waits
 from jobspec.runtime.stalls.cohorts import Cohort, at, called, does
@@ -13,13 +13,18 @@ from jobspec.runtime.stalls.phrases import DOES
 from jobspec.runtime.stalls.stacks import Frame, Process, Thread
 from jobspec.runtime.stalls.waits import Wait
 
+MOST = 3  # further threads in a sentence
 _ACQUIRES = re.compile(r"(?:^|\.)_?(?:acquire\w*|__enter__)$")
 _ENTERS = re.compile(r"(?:^|/)threading\.py:(?:Condition\.)?__enter__$")
 _IMPLICIT = re.compile(r"__(?!del__)\w+__$|<")  # what a line calls without its name
 _IN_CALLBACK = (
-    "call no callback and no handler of a signal that takes the lock while it is held: set a flag there, or"
+    "see whether a callback or a handler of a signal takes the lock while it is held: set a flag there, or"
     " call it after the release"
 )
+_IN_DESTRUCTOR = "drop the last reference after the release, or let the destructor not take the lock"
+_TWICE = "see whether the outer call can release it before, or whether it may be an `RLock`"
+_BOTH = "take both in the same order everywhere, or one after the release of the other"
+_KEPT = "see whether it is held there for long: wait, or do slow work, after the release"
 
 
 def lock(process: Process) -> Optional[Explanation]:
@@ -38,27 +43,42 @@ def lock(process: Process) -> Optional[Explanation]:
         other = waits.own_frame(owner)
         base = f"in {process.name} {thread.label} waits for `{name}` at {mine}{_called(thread, mine)}"
         one_of_it = f"by its lines {owner.label} holds one of that name"
-        fix = DOES[kinds.LOCK][1]
+        base += _also(process, wanted, name, thread, owner)
+        fix = _KEPT
         inferred = "inferred from the lines of the program: names of locks, not the locks themselves"
         if owner is thread:
             taken = next(at for at, frame in enumerate(thread.frames) if name in frame.held)
             on_top = _on_top(thread.frames, taken)
             what = f"{base}; by its lines it holds one of that name itself, at {thread.frames[taken]}{on_top}"
-            fix = _IN_CALLBACK if on_top else fix
+            fix = _TWICE if not on_top else _IN_DESTRUCTOR if "destructor" in on_top[-12:] else _IN_CALLBACK
         elif id(owner) in wanted and other and holds(thread, wanted[id(owner)], other):
             wants = f"`{wanted[id(owner)]}` at {other}{_called(owner, other)}"
             what = f"{base}; {one_of_it}, and waits for {wants}: {thread.label} holds one of that name"
+            fix = _BOTH
         else:
             loop = owner.is_task and waits.runs_loop(thread)
             stuck = "; it cannot go on, since that thread runs the event loop" * loop
-            what = f"{base}; {one_of_it} at {other}{stuck}"
+            what = f"{base}; {one_of_it} at {other}{_where(process, owner)}{stuck}"
         frame = mine if owner is thread or id(owner) in wanted else other
         return Explanation("lock", what, inferred, fix, False, True, (process,), frame)
     return _further_in(process)
 
 
+def _where(process: Process, owner: Thread) -> str:
+    """What the one that holds the lock does at its line."""
+    told = waits.of_thread(process, owner)
+    return "" if owner.is_task or told.kind == kinds.OTHER else f", where it {does(Cohort(told, (process,)))}"
+
+
 def _called(thread: Thread, place: Optional[Frame]) -> str:
     return called(Wait(kinds.LOCK, place, thread))
+
+
+def _also(process: Process, wanted: Dict[int, str], name: str, *but: Thread) -> str:
+    """The further threads that wait for a lock of that name, in words."""
+    more = [one.label for one in process.threads if wanted.get(id(one)) == name and one not in but]
+    shown = f"{', '.join(more[:MOST])}{' and others' if len(more) > MOST else ''}"
+    return f"; for one of that name {shown} wait{'s' if len(more) == 1 else ''}, too" if more else ""
 
 
 def _on_top(frames: Sequence[Frame], taken: int) -> str:
@@ -68,10 +88,10 @@ def _on_top(frames: Sequence[Frame], taken: int) -> str:
         name = inner.function.rsplit(".", 1)[-1]
         called = _IMPLICIT.match(name) or re.search(rf"\b{re.escape(name)}\b", outer.text)
         if outer.text and not called:
-            return (
-                f"; the line `{outer.text}` does not name `{inner.function}`: that is a callback, a"
-                " destructor or the handler of a signal"
-            )
+            unnamed = f"; the line `{outer.text}` does not name `{inner.function}`: that"
+            if name == "__del__":
+                return f"{unnamed} is a destructor"
+            return f"{unnamed} may be a callback, the handler of a signal or a wrapped function"
     return ""
 
 

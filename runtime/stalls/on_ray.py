@@ -14,12 +14,12 @@ from jobspec.runtime.stalls.explanation import Explanation
 from jobspec.runtime.stalls.phrases import DOES
 from jobspec.runtime.stalls.stacks import Process
 
-_BEGUN = re.compile(r"^ray::([^.\s]+)\.__init__")
+_BEGUN = re.compile(r"^ray::(?:[^.\s]*:)?([^.:\s]+)\.__init__")
 _ACTOR = re.compile(r"an actor `([^`]+)` ")
 _METHOD = re.compile(r"^ray::[^.\s(]+\.(\w+)")
 _HELD_BACK = (
-    "see whether that is a generator whose reader takes no more (`_generator_backpressure_num_objects`): it"
-    " holds its actor, which answers no other call (`max_concurrency`)"
+    "see whether that is a generator whose reader takes no more (`_generator_backpressure_num_objects`): such"
+    " a one may hold its actor, which then answers no other call (`max_concurrency`)"
 )
 
 
@@ -102,7 +102,13 @@ def all_wait(people: Sequence[Process]) -> Optional[Explanation]:
     if len(actors) < 2:
         fix = _HELD_BACK if begun else DOES[kinds.RAY][1]
         return Explanation("ray", what, "", fix, inferred=True, named=tuple(waiting), frame=place)
-    fix = "see whether they wait for each other: an actor that waits answers nobody (`max_concurrency`)"
+    fix = "see whether they wait for each other: while all threads of an actor wait it answers nobody"
+    made = all(_BEGUN.match(one.command) for one in actors)
+    fix = (
+        "see whether they wait for each other: no actor answers before its constructor has ended"
+        if made
+        else (f"{fix} (`max_concurrency`)")
+    )
     return Explanation("ray-cycle", what, "", fix, inferred=True, named=tuple(actors), frame=place)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Dict, Tuple
 
 from jobspec.runtime.stalls import kinds
@@ -11,12 +12,13 @@ from jobspec.runtime.stalls.waits import Wait
 DOES: Dict[str, Tuple[str, str, bool]] = {
     kinds.COLLECTIVE: (
         "waits in the collective `{op}`",
-        "see which ranks do not come to it: their stacks",
+        "see whether a rank does not come to it: the stacks of all its ranks",
         False,
     ),
     kinds.RENDEZVOUS: (
         "waits in the making of a process group (`{op}`)",
-        "see which ranks do not come to it, and whether all reach MASTER_ADDR and MASTER_PORT of this run",
+        "see whether a rank does not come to it, and whether all reach MASTER_ADDR and MASTER_PORT of this"
+        " run",
         True,
     ),
     kinds.DEVICE: (
@@ -65,13 +67,13 @@ DOES: Dict[str, Tuple[str, str, bool]] = {
     ),
     kinds.LOCK: (
         "waits for a lock or a semaphore",
-        "see who has taken it; take locks in one order, and release them on every path",
+        "see who has taken it, and whether it is released on every path, also after an error",
         False,
     ),
     kinds.FILE_LOCK: (
         "waits for a lock on a file",
-        "see who has the locked file open (`fuser`): the lock is free once all that share it have closed it;"
-        " a soft lock once its file is removed",
+        "see who has the locked file open (`fuser`, `lslocks`), and whether a child has inherited it; of a"
+        " soft lock see whether an ended process has left its file behind",
         True,
     ),
     kinds.PIPE: (
@@ -79,7 +81,11 @@ DOES: Dict[str, Tuple[str, str, bool]] = {
         "see who should write to it or read from it, or close it",
         True,
     ),
-    kinds.SLEEP: ("sleeps", "see why it sleeps at this line, and for how long", True),
+    kinds.SLEEP: (
+        "sleeps",
+        "see why it sleeps at this line: for how long, or, if a loop is around it, what ends that",
+        True,
+    ),
     kinds.DISK: (
         "waits in the kernel ({op})",
         "look at that file system: its server, its mount on that node, the kernel's log",
@@ -87,8 +93,8 @@ DOES: Dict[str, Tuple[str, str, bool]] = {
     ),
     kinds.STOPPED: (
         "is stopped (state T)",
-        "see who stopped it (SIGSTOP, a debugger, Slurm's suspend, its terminal); SIGCONT lets it go on where"
-        " nothing stops it again",
+        "see who stopped it (SIGSTOP, a debugger, Slurm's suspend, its terminal); SIGCONT may let it go on,"
+        " unless something stops it again",
         True,
     ),
     kinds.BUSY: (
@@ -98,8 +104,8 @@ DOES: Dict[str, Tuple[str, str, bool]] = {
     ),
     kinds.SIGNALLED: (
         "waits for a signal",
-        "see who should send it; one that comes before this wait wakes nobody: block it first and take it by"
-        " `signal.sigtimedwait`, or use an event or a pipe",
+        "see who should send it, whether it came before this wait, and whether a handler took it; block it"
+        " first and take it by `signal.sigtimedwait`, or use an event or a pipe",
         True,
     ),
     kinds.OTHER: ("stands", "look at its stack", True),
@@ -112,13 +118,13 @@ _STREAM = (
 # (kind, op) of waits that have words of their own
 SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
     (kinds.QUEUE, kinds.DRAIN): (
-        "cannot end before the rest of its multiprocessing queue is in the pipe",
-        "take everything from the queue before you join the process",
+        "waits at its end for the thread that puts the rest of its multiprocessing queue into the pipe",
+        "see whether all is taken from the queue before that process is joined",
         False,
     ),
     (kinds.NETWORK, kinds.JOINED): (
         "waits in the opening of a store of torch.distributed",
-        "see who of its world has not opened that store: all need the same address, port and world size",
+        "see whether one of its world has not opened that store, or with another address, port or world size",
         True,
     ),
     (kinds.FILE_LOCK, kinds.BATON): (
@@ -128,14 +134,14 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
     ),
     (kinds.PIPE, kinds.DEBUGGER): (
         "waits for input (a debugger or an interactive console)",
-        "remove the breakpoint (`breakpoint()`, `pdb.set_trace()`), or answer its prompt",
+        "answer its prompt, or see whether a breakpoint was left in (`breakpoint()`, `pdb.set_trace()`)",
         False,
     ),
     (kinds.STOPPED, kinds.TERMINAL): (
         "is stopped (state T) in a call at its terminal",
-        "one in the background of its terminal is stopped as often as it reads there (SIGTTIN): answer its"
-        " prompt beforehand, by an option or a variable, or leave it in the foreground's process group; else"
-        " see who stopped it",
+        "see whether it is in the background of its terminal, which may stop it at each read there (SIGTTIN):"
+        " answer its prompt beforehand, by an option or a variable, or leave it in the foreground's process"
+        " group; else see who stopped it",
         False,
     ),
     (kinds.PIPE, kinds.TERMINAL): (
@@ -145,16 +151,16 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
     ),
     (kinds.QUEUE, kinds.INNER): (
         "waits at a queue of its own process",
-        "see who should put into it, and whether an error ended that one",
+        "see who should put into it, and whether that one was started, waits itself or has ended",
         True,
     ),
     (kinds.PIPE, kinds.CONNECTION): (
-        "waits for a message at a pipe of `multiprocessing`",
+        "waits for a message at a pipe or connection of `multiprocessing`",
         "see whether the other end still runs, and whether it answers every message",
         True,
     ),
     (kinds.PIPE, kinds.FULL): (
-        "waits for room in a full pipe of `multiprocessing`",
+        "waits for room in a full pipe or connection of `multiprocessing`",
         "see who should receive from it",
         True,
     ),
@@ -165,7 +171,7 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
     ),
     (kinds.PIPE, kinds.HANDSHAKE): (
         "waits in the authentication of a connection of `multiprocessing`",
-        "see who is at the other end; a listener serves nobody else meanwhile: give it a time limit",
+        "see who is at the other end; a listener may serve nobody else meanwhile: give it a time limit",
         True,
     ),
     (kinds.QUEUE, kinds.OF_RAY): (
@@ -175,8 +181,8 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
     ),
     (kinds.QUEUE, kinds.RESULTS): (
         "waits for results of its multiprocessing pool",
-        "see what the pool's workers do, and whether one was killed (a pool does not do its task again); or"
-        " whether the log has an error of the thread that takes results, as of an exception not unpickled",
+        "see what the pool's workers do, and whether one was killed (a pool does not do its task again) or"
+        " none of them has a task",
         True,
     ),
     (kinds.JOIN, kinds.PROCESS): DOES[kinds.CHILD],
@@ -194,12 +200,12 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
     ),
     (kinds.LOCK, kinds.OF_QUEUE): (
         "waits for the inner lock of a queue",
-        "see who has taken it; put into no queue in the handler of a signal: set a flag there",
+        "see who has taken it; if the handler of a signal puts into that queue, set a flag there instead",
         False,
     ),
     (kinds.IDLE, kinds.SHUTDOWN): (
         "serves calls of torch RPC until all its workers are in `shutdown()`",
-        "see which worker does not come to `rpc.shutdown()`",
+        "see whether a worker does not come to `rpc.shutdown()`",
         True,
     ),
     (kinds.IDLE, kinds.BEGUN): (
@@ -219,13 +225,18 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
     ),
     (kinds.FUTURE, kinds.RPC): (
         "waits for a future of torch, as its RPC gives",
-        "see what the rank that is asked does for it: give `timeout=` to the call",
+        "if it is a call's, see what the rank that is asked does for it, and give `timeout=` to the call",
         True,
     ),
     (kinds.OTHER, kinds.SELECT): (
         "waits in `select` or `poll`",
         "see what it has registered there, and who should write to that or read from it; what a buffered"
         " reader has taken already is not seen there",
+        True,
+    ),
+    (kinds.NETWORK, kinds.CONNECTS): (
+        "waits until its connection is made",
+        "see whether its address is right, who listens there, and whether that one still accepts",
         True,
     ),
     (kinds.IDLE, kinds.ACCEPT): (
@@ -235,7 +246,7 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
     ),
     (kinds.COLLECTIVE, kinds.WORK): (
         "waits for an operation with other ranks, begun before (`wait`)",
-        "see which ranks do not come to it: their stacks",
+        "see whether a rank does not come to it: the stacks of all its ranks",
         False,
     ),
     (kinds.PIPE, kinds.PROMPT): (
@@ -250,37 +261,41 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
     ),
     (kinds.QUEUE, kinds.PROXY): (
         "waits at a queue or another object of a multiprocessing manager",
-        "see who should put into it",
+        "see who should put into it, take from it or answer there",
         True,
     ),
     (kinds.LOCK, kinds.PROXY): (
         "waits for a lock of a multiprocessing manager",
-        "see who took it, and whether that one ended without `release()`: take it by `with`",
+        "see who took it, and whether that one ended without `release()`",
         False,
     ),
     (kinds.NETWORK, kinds.POOLED): (
         "waits until a connection of its own client's pool is free",
-        "close or read each response on every path, look at the requests that have them, or allow more",
+        "see which requests have them, and whether each response is closed or read on every path; or allow"
+        " more",
         False,
     ),
     (kinds.LOOP, kinds.TURN): (
         "waits in its event loop for a lock or a semaphore",
-        "see who has taken it; release it on every path, also after an error",
+        "see who has taken it, and whether it is released on every path, also after an error",
         False,
     ),
     (kinds.LOOP, kinds.SIGNAL): (
         "waits in its event loop for an event, a condition or a barrier",
-        "see who should set or reach it, and whether an error or a timeout ended that one",
+        "see who should set or reach it, and whether that one was started, waits itself, or was ended by an"
+        " error or a timeout",
         False,
     ),
     (kinds.LOCK, kinds.NATIVE): (
         "waits in a C function for another thread or process (futex)",
-        "take its stack with `py-spy dump --native` or GDB; a forked child has none of its parent's threads",
+        "take its stack with `py-spy dump --native` or GDB; if it was forked, it has none of its parent's"
+        " threads",
         False,
     ),
     (kinds.LOCK, kinds.SIGNAL): (
         "waits for an event, a condition or a barrier",
-        "see which thread or process should set or reach it, and whether an error ended that one",
+        "see which thread or process should set or reach it, and whether that one was started, waits itself"
+        " or has ended",
         False,
     ),
     (kinds.QUEUE, kinds.FULL): (
@@ -290,21 +305,25 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
     ),
     (kinds.QUEUE, kinds.UNDONE): (
         "waits until `task_done()` is said of each item of its queue",
-        "call `task_done()` for each item on every path of the workers, also after an error",
+        "see whether the workers call `task_done()` for each item on every path, also after an error"
+        ", and whether they still run",
         False,
     ),
     (kinds.COLLECTIVE, kinds.BACKWARD): (
         "waits in `backward()`, as for an all_reduce of gradients",
-        "see which ranks have fewer batches, or parameters without a gradient",
+        "see whether ranks have fewer batches, or parameters without a gradient",
         False,
     ),
 }
 
 
+# Of two ranks, the end of what was begun before, and a library's own functions around several.
+_NO_COLLECTIVE = re.compile(r"i?send|i?recv|batch_|wait_|_")
+
+
 def phrase(wait: Wait) -> Tuple[str, str, bool]:
     """What the wait is, advice, and whether the cause lies outside of what is tested."""
     told = SPECIAL.get((wait.kind, wait.op)) or DOES[wait.kind]
-    of_two = wait.op.lstrip("i").startswith(("send", "recv"))
-    if wait.kind == kinds.COLLECTIVE and of_two:
+    if wait.kind == kinds.COLLECTIVE and _NO_COLLECTIVE.match(wait.op):
         return (told[0].replace("the collective ", ""), *told[1:])
     return told

@@ -49,6 +49,10 @@ class Thread:
         return self.name.startswith(TASK)
 
     @property
+    def noun(self) -> str:
+        return "coroutine" if self.is_task else "thread"
+
+    @property
     def label(self) -> str:
         if self.is_task:
             return f"coroutine `{self.name[len(TASK) :]}`"

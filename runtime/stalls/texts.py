@@ -13,7 +13,7 @@ COLLECTIVES = (
     r"|gather\w*|scatter\w*|reduce|send\w*|recv\w*|i?send|i?recv|all_to_all\w*|batch_isend_irecv|wait_tensor|all_to_all_single"
 )
 COLLECTIVE = re.compile(rf"\b(?:dist|distributed|c10d)\.({COLLECTIVES})\(")
-WORK = re.compile(r"\b(?:work|handle|req|request|h|w)\w*\.wait\(")
+WORK = re.compile(r"\b(?:\w*_)?(?:works?|handles?|reqs?|requests?|h|w)\d*(?:\[\w+\])?\.wait\(")
 FUTURE = re.compile(r"\bfut\w*\.(?:wait|value)\(|\brpc_async\(.*\)\.wait\(|\.to_here\(")  # of torch, in C++
 SYNC = re.compile(r"\.(?:item|tolist|cpu|numpy)\(\)|\.synchronize\(\)")
 JOINS = re.compile(r"\b(?:TCPStore|FileStore)\(")  # C++ polls until all of its world are there

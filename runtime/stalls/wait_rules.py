@@ -15,7 +15,8 @@ FRAMES: Tuple[Tuple[str, Pattern[str], Pattern[str]], ...] = tuple(
         (kinds.RENDEZVOUS, r"torch/distributed/\S+\.py",
          r"init_process_group|_new_process_group_helper|next_rendezvous|_env_rendezvous_handler|_create_c10d_store"
          r"|_store_based_barrier|rendezvous"),
-        (kinds.COLLECTIVE, r"torch/distributed/\S+\.py", texts.COLLECTIVES),
+        # Those of checkpoints and of torchrun have such names for what is another one inside.
+        (kinds.COLLECTIVE, r"torch/distributed/(?!checkpoint/|elastic/)\S+\.py", texts.COLLECTIVES),
         (kinds.COLLECTIVE, r"torch/nn/parallel/distributed\.py|torch/distributed/utils\.py",
          r"_sync_\w+|_verify_param_shape_across_processes|_\w+_broadcast_coalesced|_pre_forward"),
         (kinds.COLLECTIVE, r"\S*(?:pynccl|custom_all_reduce|device_communicators/\w+)\.py",
@@ -66,6 +67,7 @@ TASKS = tuple(
         (kinds.LOOP, r"asyncio/locks\.py", ()),
     )
 )
+CONNECT = ("open_connection", "open_unix_connection")
 OF_PIPES = (kinds.CONNECTION, kinds.FULL, kinds.HANDSHAKE)
 TASK_OPS = {
     kinds.QUEUE: {"join": kinds.UNDONE, "put": kinds.FULL, "get": kinds.INNER},

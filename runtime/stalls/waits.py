@@ -169,7 +169,7 @@ def of_thread(process: Process, thread: Thread) -> Wait:
     if place is not None and call.startswith("futex"):
         if found := texts.COLLECTIVE.search(text):
             return Wait(kinds.COLLECTIVE, place, thread, found[1])
-        if texts.WORK.search(text):
+        if texts.WORK.search(text) and _has_ranks(process):
             return Wait(kinds.COLLECTIVE, place, thread, kinds.WORK, sure=False)
         if texts.FUTURE.search(text):
             return Wait(kinds.FUTURE, place, thread, kinds.RPC, sure=False)
@@ -263,10 +263,15 @@ def _inner(thread: Thread, place: Optional[Frame]) -> Iterator[Frame]:
 def _in_backward(process: Process, thread: Thread, place: Optional[Frame]) -> bool:
     """Whether the thread stands in autograd's engine, with no frame of Python below: its gradients wait for
     those of the others, by DDP's reducer or behind NCCL's kernels."""
-    if place is None or thread.busy is True or process.facts.get("world") == "1":
+    if place is None or thread.busy is True or not _has_ranks(process):
         return False
     inner = thread.frames[0]
     return wait_rules.ENGINE.search(f"{inner.file}:{inner.function}") is not None
+
+
+def _has_ranks(process: Process) -> bool:
+    """Whether it may have other ranks: it is none alone. A dump that is not our own does not tell."""
+    return process.facts.get("world") != "1" and bool(process.rank or "calls" not in process.facts)
 
 
 def _is_native(thread: Thread) -> bool:
@@ -298,7 +303,8 @@ def _of_task(thread: Thread, place: Optional[Frame]) -> Wait:
                 found = replace(found, kind=kind, op=op)
                 if "asyncio/streams" in frame.file:
                     program = place is not None and texts.STANDARD.search(place.text)
-                    found = replace(found, kind=kinds.PIPE) if program else replace(found, op=kinds.STREAM)
+                    op = kinds.CONNECTS if frame.function in wait_rules.CONNECT else kinds.STREAM
+                    found = replace(found, kind=kinds.PIPE) if program else replace(found, op=op)
         if wait_rules.POOLS.search(f"{frame.file}:{frame.function}"):
             return replace(found, kind=kinds.NETWORK, op=kinds.POOLED)
     return found

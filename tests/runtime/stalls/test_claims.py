@@ -214,7 +214,7 @@ def test_who_is_stopped_at_its_terminal_is_stopped_again() -> None:
     assert "SIGCONT lets it go on" not in found.fix
     assert (found.kind, found.blocked, [one.pid for one in found.named]) == ("stopped", False, [8])
     elsewhere = explained(asks, tool.replace("read on /dev/tty of devtmpfs", "futex"))
-    assert "SIGCONT lets it go on where nothing stops it again" in elsewhere.fix
+    assert "SIGCONT may let it go on, unless something stops it again" in elsewhere.fix
 
 
 @pytest.mark.parametrize(("over", "kind"), [("judge.stdout", "pipe"), ("link", "waits")])
@@ -232,7 +232,7 @@ def test_a_coroutine_at_its_queue_rests_beside_one_that_waits_for_a_future() -> 
     waiting = thread(0, "task Task-4", "generate /r/a.py:27 return await answer")
     both = explained("\n".join([main, *rests, *waiting]))
     assert (both.kind, both.inferred, both.frame and both.frame.function) == ("event-loop", True, "generate")
-    assert "; other coroutines wait at a queue at step_loop (/r/a.py:31)" in both.what
+    assert "; another coroutine waits at a queue at step_loop (/r/a.py:31)" in both.what
     assert explained("\n".join([main, *rests])).kind == "queue"
     for seconds, kind in ((2, "event-loop"), (9000, "sleep")):
         beat = thread(

@@ -257,8 +257,8 @@ def test_a_network_over_which_nothing_arrives() -> None:
     found = explain.explain(View(every))
     assert (found.kind, found.node, found.named, found.blocked) == ("network-half-open", "n3", (), True)
     assert found.what.startswith(
-        f"65824 bytes from rank 1 on `n1`, pid 1 ({near}) do not arrive at the host of rank 3 on `n3`, pid 3"
-        f" ({far}): sent 6 times again, they were not acknowledged; so it is with 1 further connection"
+        f"65824 bytes from rank 1 on `n1`, pid 1 ({near}) to rank 3 on `n3`, pid 3"
+        f" ({far}) are not acknowledged by that host, though sent 6 times again; so it is with 1 further"
     )
     two = explain.explain(View([every[0], every[2]]))
     assert (two.kind, two.node) == ("network-half-open", "")  # either may be cut off

@@ -68,6 +68,7 @@ def test_the_other_end_of_a_pipe_and_the_child(fork: Start) -> None:
     known = told(parent, child)
     assert known[child]["calls"][str(child)] == "read on pipe"
     assert behind(known[child], child) == [parent]
+    assert "own_ends" not in known[child]
     assert known[parent]["behind"][str(parent)] == [[child, known[child]["command"][:60], "read on pipe"]]
 
 
@@ -87,7 +88,8 @@ def test_one_child_of_several(fork: Start, call: str, both: bool) -> None:
 def test_a_pipe_of_which_nobody_else_has_the_other_end(fork: Start) -> None:
     text = f"{BEGIN}{FORK}    time.sleep(60)\nelse:\n"
     _, child = fork(f"{text}    read, write = os.pipe()\n    os.read(read, 1)\n")
-    assert behind(told(child)[child], child) == []
+    known = told(child)
+    assert (behind(known[child], child), known[child]["own_ends"]) == ([], [str(child)])
 
 
 def test_a_full_pipe_waits_for_its_reader(fork: Start) -> None:

@@ -206,7 +206,7 @@ def test_a_child_whose_queue_nobody_empties(start: Start) -> None:
     (child,) = children(process)
     found = explained([process.pid, child])
     assert (found.kind, found.blocked) == ("queue", False)
-    said = f"pid {child} on `n1` cannot end before the rest of its multiprocessing queue is in the pipe"
+    said = f"pid {child} on `n1` waits at its end for the thread that puts the rest of its multiprocessing"
     assert said in found.what
     assert f"while pid {process.pid} on `n1` waits for a process that it has started at main" in found.what
 
