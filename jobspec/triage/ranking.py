@@ -36,7 +36,7 @@ LAUNCHER = re.compile(
 )
 ACCEPTED = "note.submitted"
 # What Slurm, the kernel, a container's hook, a server or a process that could not join says last, of which
-# earlier lines of these kinds are effects.
+# earlier lines of these kinds, or signatures, are effects.
 TOLD_LAST = {
     "network.host-unresolved": frozenset({"network"}),
     "slurm.node-fail": frozenset({"ray", "network"}),
@@ -46,6 +46,8 @@ TOLD_LAST = {
     ),
     "gpu.driver-reload": frozenset({"container"}),
     "engine.weight-group-open": frozenset({"network"}),
+    "container.image-missing": frozenset({"container.kube-start"}),
+    "ray.start-timeout": frozenset({"ray.gpus-missing", "node-not-joined"}),
 }
 TERMINATED = "effect.terminated"
 KILLED, ABORTED = "effect.killed", "effect.aborted"
@@ -187,7 +189,8 @@ def rank(matches: Iterable[Match]) -> list[Match]:
         _move_up(launch, ordered)
     for lost in [match for match in ordered if match.signature in TOLD_LAST]:
         effects = TOLD_LAST[lost.signature]
-        shown = (at for at, m in enumerate(ordered) if m.kind in effects and m.signature not in TOLD_LAST)
+        named = (at for at, m in enumerate(ordered) if effects & {m.kind, m.signature})
+        shown = (at for at in named if ordered[at].signature not in TOLD_LAST)
         place = next(shown, len(ordered))
         if place < ordered.index(lost) and _level(ordered[place]) == _level(lost):
             ordered.remove(lost)
