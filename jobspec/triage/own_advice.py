@@ -15,7 +15,10 @@ _OTHER_VOICE = re.compile(
     r"|(?:INFO|ERROR|FATAL|WARNING|DEBUG)\b|\S+: line \d+:"
     r"|Exception ignored|Killed|(?:make|ninja|torchrun|ray)\b"
 )
-_SENTENCES = re.compile(r"(?<=[.!?;])\s+(?=[A-Z`(-]|please\b)|(?<=:)\s+(?=[A-Z(-]|please\b)|\s+(?=- )")
+# A value behind a setting's colon (`NAME: False`) begins no sentence.
+_SENTENCES = re.compile(
+    r"(?<=[.!?;])\s+(?=[A-Z`(-]|please\b)|(?<=:)\s+(?!(?:True|False|None|-?\d)\b)(?=[A-Z(-]|please\b)|\s+(?=- )"
+)
 _DO = (
     r"try|make sure|ensure|consider|set|use|pass|specify|provide|install|upgrade|update|downgrade|add|remove"
     r"|increase|decrease|reduce|lower|raise|choose|enable|disable|re-?run|run|change|correct|rename|convert"

@@ -137,7 +137,7 @@ def with_last_work(hang: Match, works: Mapping[str, Work]) -> Match:
         return hang
     _, file, last = max(signs, key=lambda sign: sign[0])
     return replace(
-        hang, facts=(*hang.facts, f"the last sign of work is {file}:{last.line}: {last.text[:100]}")
+        hang, facts=(*hang.facts, f"the last line known as a sign of work is {file}:{last.line}: {last.text[:100]}")
     )
 
 
@@ -225,7 +225,7 @@ def _why(end: Match, silence: Silence) -> str:
     file, last, work = silence.file, silence.last, silence.work
     wrote = last is work.wrote
     sign = "the last line before that" if wrote else "the last line with a time"
-    sign = "the last sign of work" if last is work.last else sign
+    sign = "the last line known as a sign of work" if last is work.last else sign
     parts = [f"{sign} is {file}:{last.line}, {silence.span} before {end.file}:{end.line}"]
     if wrote:
         parts.append("that line has no time: it came before the next one that has")
