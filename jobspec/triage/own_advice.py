@@ -17,7 +17,8 @@ _OTHER_VOICE = re.compile(
 )
 # A value behind a setting's colon (`NAME: False`) begins no sentence.
 _SENTENCES = re.compile(
-    r"(?<=[.!?;])\s+(?=[A-Z`(-]|please\b)|(?<=:)\s+(?!(?:True|False|None|-?\d)\b)(?=[A-Z(-]|please\b)|\s+(?=- )"
+    r"(?<=[.!?;])\s+(?=[A-Z`(-]|please\b)|(?<=:)\s+(?!True\b|False\b|None\b|-\d)(?=[A-Z(-]|please\b)"
+    r"|\s+(?=- )"
 )
 _DO = (
     r"try|make sure|ensure|consider|set|use|pass|specify|provide|install|upgrade|update|downgrade|add|remove"
@@ -71,7 +72,7 @@ def with_advice(fix: str, text: str, message: str, where: str) -> str:
     if said:
         return f'its own words: "{said}"' + (f"; it was raised at {where}" if where else "")
     if fix.startswith(ASKS) and len(message) > len(text):
-        return f'{fix}; its whole message: "{_cut(message)}"'
+        return f'{fix}; its message: "{_cut(message)}"'
     return fix
 
 

@@ -91,10 +91,8 @@ def with_silence(end: Match, works: Mapping[str, Work]) -> Match | None:
     if silence is None or not silence.is_long:
         return None
     if silence.doubtful:
-        where = f"{silence.file}:{silence.last.line}"
-        fact = (
-            f"nothing shows work after {where}, {_span(silence.seconds)} before, if all clocks show one zone"
-        )
+        where = f"{silence.file}:{silence.last.line}, {_span(silence.seconds)} before"
+        fact = f"no known sign of work after {where}, if all clocks show one zone"
         return replace(end, facts=(*end.facts, fact), fix=f"see whether it worked until then: {end.fix}")
     return replace(
         end,
@@ -114,7 +112,7 @@ def with_silence(end: Match, works: Mapping[str, Work]) -> Match | None:
         generic=False,
         wrapper=False,
         place="",
-        title=f"nothing shows work for {silence.span} before the end",
+        title=f"no known sign of work for {silence.span} before the end",
         why=_why(end, silence),
         fix=_fix(silence.last.text),
         source="",
@@ -131,14 +129,13 @@ def with_last_work(hang: Match, works: Mapping[str, Work]) -> Match:
     saving = _saving(hang, works)
     if saving is not None:
         file, last = saving
-        fact = f"the last phase is {file}:{last.line}: {last.text[:100]}"
+        fact = f"the last phase that is known is {file}:{last.line}: {last.text[:100]}"
         return replace(hang, verdict=BLOCKED, facts=(*hang.facts, fact), fix=f"{SAVE_FIX}: {hang.fix}")
     if not signs:
         return hang
     _, file, last = max(signs, key=lambda sign: sign[0])
-    return replace(
-        hang, facts=(*hang.facts, f"the last line known as a sign of work is {file}:{last.line}: {last.text[:100]}")
-    )
+    fact = f"the last line known as a sign of work is {file}:{last.line}: {last.text[:100]}"
+    return replace(hang, facts=(*hang.facts, fact))
 
 
 def _saving(hang: Match, works: Mapping[str, Work]) -> tuple[str, Sign] | None:
@@ -234,7 +231,8 @@ def _why(end: Match, silence: Silence) -> str:
     if work.count >= FEW_SIGNS and work.longest:
         parts.append(f"no pause between earlier signs of work was longer than {_span(_up(work.longest))}")
     if work.phase is not None and work.phase.line != last.line:
-        parts.append(f"the last line about a phase is `{work.phase.text}` ({file}:{work.phase.line})")
+        phase = f"`{work.phase.text}` ({file}:{work.phase.line})"
+        parts.append(f"the last line known to be about a phase is {phase}")
     if work.last is None:
         return "; ".join([*parts, "inferred: it never began to work, or works without a word"])
     return "; ".join([*parts, f"inferred: the run stood still, and the end ({end.title}) is an effect"])
