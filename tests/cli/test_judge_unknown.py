@@ -28,4 +28,4 @@ def test_level_of_an_unknown_framework_is_an_error(project: Project) -> None:
     (project.root / "x.log").write_text("step 1 loss 0.3\n")
     done = project.cli("judge", str(project.root / "x.log"), "--level", "grpo")
     assert done.code == 2
-    assert "hold no sign that jobspec knows of a framework" in done.err
+    assert "jobspec found no sign of a framework" in done.err

@@ -176,7 +176,7 @@ def sizes_gone(found: list[Record]) -> list[Record]:
 TRACEBACK = (
     'Traceback (most recent call last):\n  File "/src/x.py", line 3, in f\n    g()\nValueError: boom\n'
 )
-NO_STEP = r"no train step logged|was never logged|no metrics|first missing"
+NO_STEP = r"no train step logged|was not found|no metrics|first missing"
 NO_RESULTS = r"`results.json` is missing, torn or of another attempt"
 
 DAMAGES: dict[str, Damage] = {
@@ -255,7 +255,7 @@ DAMAGES: dict[str, Damage] = {
     "log gone": Damage(on_logs(lambda text: None), r"log of `[\w-]+`, `[\w/.-]+`, is missing", NO_LOG_NEEDED),
     "log empty": Damage(
         on_logs(lambda text: ""),
-        r"no log was kept|no known line names|no known line shows|no complete checkpoint",
+        r"jobspec found no log|jobspec read no line that (?:names|shows)|no complete checkpoint",
         NO_LOG_NEEDED,
         silent=NO_LOG_NEEDED,
     ),
