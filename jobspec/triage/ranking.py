@@ -521,11 +521,7 @@ def _latest(course: Course, match: Match, file: str) -> Landmark:
 
 def _where(mark: _Mark, match: Match) -> str:
     timed = mark.landmark.time is not None and match.time is not None
-    sure = (
-        ""
-        if timed or mark.file == match.file
-        else "inferred, since the place in time of a line is not known: "
-    )
+    sure = "" if timed or mark.file == match.file else "inferred: "
     return f"{sure}it came after {MARKS_SAY[mark.name]} ({mark.file}:{mark.landmark.line})"
 
 
