@@ -21,7 +21,7 @@ def test_run_of_an_unknown_framework_is_judged_as_command(project: Project) -> N
     done = project.cli("judge", str(folder), "--steps", "50")
     assert done.code == 3, done.text
     assert "time limit; step 13 of 50, counted from 0, is the last that was read" in done.out
-    assert "no known framework was recognized" in done.out
+    assert "jobspec recognized no framework" in done.out
 
 
 def test_level_of_an_unknown_framework_is_an_error(project: Project) -> None:

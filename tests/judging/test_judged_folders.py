@@ -178,7 +178,7 @@ FOLDERS = (
     Folder("learning-adapter-not-shown", BLOCKED, "LoRA adapter", level="6", variants=("lora-learning",),
            log=learning(peft=False), metrics=curves()),
     Folder("verl", PASS, **VERL, line=f"(WorkerDict pid=1) {FILE}\n",
-           limits=("tp = 1", "LoRA adapter", "reward model was off", "no known setting shows images")),
+           limits=("tp = 1", "LoRA adapter", "reward model was off", "read no setting for images")),
     Folder("verl-driver", PASS, **VERL, line=f"{FILE}\n", limits=("no line of a Ray worker",)),
     Folder("verl-unnamed", BLOCKED, UNPROVED, **VERL, line=f"{FILE}\n", named=""),
     Folder("verl-dummy", PASS, framework="verl", log=DUMMY + EAGER,

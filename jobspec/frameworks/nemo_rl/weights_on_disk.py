@@ -40,7 +40,7 @@ def _hf_import(run: VariantRun) -> Answer:
     used, built = run.lines.get("conversion", ()), run.lines.get("built", ())
     used = used or (run.lines.get("imported", ()) if run.foreign else ())
     if not used or not built:
-        return run.unseen("jobspec read no line that shows that Megatron-Bridge imported weights")
+        return run.unseen("jobspec did not read that Megatron-Bridge imported weights")
     if not run.foreign and not any(line.groups[0].endswith(OWN_FOLDER) for line in used):
         return run.failed(
             f"the import went to {used[0].groups[0]}, not to this attempt's folder", [used[0].item]
@@ -117,7 +117,7 @@ def _resume(run: VariantRun) -> Answer:
     """`Pass` with a save, its load by another process, and a later train step."""
     load = last_load(run)
     if load is None:
-        return run.unseen("jobspec read no line that shows that Megatron-Bridge loaded a checkpoint")
+        return run.unseen("jobspec did not read that Megatron-Bridge loaded a checkpoint")
     step = int(load.groups[1])
     problem = resume_problem(run, load)
     if problem is not None:

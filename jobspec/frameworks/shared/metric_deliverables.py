@@ -208,12 +208,12 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
     done = f"{due - sum(gap.stop - gap.start for gap in gaps)} of {due} {kind} {ran}"
     counted = evidence.foreign and _only_counted(evidence, rows)
     if counted:
-        done = f"{len(rows)} records of train steps were read, and no step of them"
+        done = f"{len(rows)} records of train steps were read, and no step's number beside them"
     if evidence.foreign and gaps and gaps[0].start == first:
         reason = f"jobspec read the train steps from {gaps[0].stop} on: those before are not proved"
         return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
     if gaps and _miscounted(evidence, rows):
-        reason = f"{len(rows)} records were read and no step of them, and a checkpoint is of a later one:"
+        reason = f"{len(rows)} records were read and no step's number beside them, and a checkpoint is of a later one:"
         reason += " the end is not shown"
         return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
     if gaps:
