@@ -27,6 +27,9 @@ DEBUGGER, TERMINAL, PROMPT, PTY = "debugger", "terminal", "prompt", "pty"  # of 
 CONNECTION = "connection"  # a pipe of multiprocessing
 ON_PEOPLE = (DEBUGGER, TERMINAL, PROMPT)
 TURN, SIGNAL, NATIVE = "turn of others", "signal of others", "C function"  # of locks: none is a lock's name
+SHARED, BENEATH, NOTIFIES = "shared signal", "beneath", "notifies"  # of locks, too
+NO_LOCK = (SIGNAL, SHARED, BENEATH, NOTIFIES, OF_QUEUE)  # these name a lock of their own
+NO_NAMES = ("", SIGNAL, NATIVE, SHARED, BENEATH, NOTIFIES)
 SELECT = "select"  # of others
 
 ON_RANKS = frozenset({COLLECTIVE, RENDEZVOUS, DEVICE})  # these wait for other ranks
