@@ -49,9 +49,9 @@ def all_wait(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanation
     why = ""
     of_some = [group for group in waiting if _names_group(group)]
     if without := _without_group(waiting):
-        here = without.wait.place
+        mine = without.wait.place
         text = (
-            f"`{without.wait.op}` has `group=` elsewhere in `{here.function if here else ''}`, and none here"
+            f"`{without.wait.op}` has `group=` elsewhere in `{mine.function if mine else ''}`, and none here"
         )
         why = f"inferred from the lines: {text}, so it may be of all ranks"
         fix = "see whether this call should be given the group, as the other one in that function is"

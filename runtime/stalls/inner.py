@@ -178,8 +178,8 @@ def _in_loop(process: Process, wait: Wait) -> Tuple[Wait, str, Optional[Frame]]:
         outer = [one for one in waiting if one.op != op]
         main = [one for one in waiting if op == kinds.INNER and _is_run(one, wait)]
         if main and main[0].op == op:  # for which the process waits
-            rest = f"; {and_threads(process, outer)}" if outer else ""
-            return main[0], rest, main[0].place
+            beside = f"; {and_threads(process, outer)}" if outer else ""
+            return main[0], beside, main[0].place
         if len(outer) == 1 < len(waiting):
             rest = next(one for one in waiting if one.op == op)
             more = f"; {_further(process, rest)} {at_what} at {rest.place}"
