@@ -196,6 +196,8 @@ def _report(
     lines += ["", f"groups ({why}; {seen}):"]
     for group in found.cohorts[:SHOWN_GROUPS]:
         lines += [f"- {cohorts.group_line(group)}", *_stack(group)]
+    rest = len(found.cohorts) - SHOWN_GROUPS
+    lines += [f"- {rest} further group{'s' * (rest != 1)}"] if rest > 0 else []
     lines += _without_stack(view)
     lines += [
         f"Ray: {row}" for key in ("pending", "queued", "restarting", "dead") for row in view.ray.get(key, ())
@@ -212,6 +214,8 @@ def _stack(group: Cohort) -> List[str]:
     """The stack of a group; where it is not that of all members, whose it is."""
     frames = group.wait.thread.frames if group.wait.thread else ()
     shown = [f"    {frame}{f'  | {frame.text}' if frame.text else ''}" for frame in frames[:SHOWN_FRAMES]]
+    cut = len(frames) - SHOWN_FRAMES
+    shown += [f"    ({cut} further frame{'s' * (cut != 1)})"] if cut > 0 else []
     differ = [one for one in group.members if (thread := waits.of(one).thread) and thread.frames != frames]
     if not differ or not shown:
         return shown

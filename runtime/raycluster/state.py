@@ -66,16 +66,7 @@ def told(
     waiting = [actor for actor in actors.values() if actor["State"] == "PENDING_CREATION"]
     if tasks or pending or full or not free:
         pending += [f"an actor `{_name(actor)}` ({actor['State']})" for actor in waiting]
-    pending += [
-        f"{_task(bundle, count, names)} (no node {_LACKS[_of_group(bundle)]})"
-        for bundle, count in tasks
-        if not _fits(bundle, whole) and (totals or not _of_group(bundle))
-    ]
-    dead = [
-        f"`{_name(actor)}` (pid {actor.get('Pid')}): {_cause(str(actor.get('DeathCause')))}"
-        for actor in actors.values()
-        if actor["State"] == "DEAD" and not any(word in str(actor.get("DeathCause")) for word in WANTED)
-    ]
+    pending += _too_large(tasks, names, nodes, totals)
     restarting = [
         f"an actor `{_name(actor)}` was restarted{_times(actor.get('NumRestarts'))} and is not ready"
         for actor in actors.values()
@@ -86,10 +77,30 @@ def told(
         "pending": pending[:20],
         "full": full[:20],
         "queued": queued[:20],
-        "dead": dead[:20],
+        "dead": _dead(actors)[:20],
         "restarting": restarting[:20],
         "have": f"a node has at most {have}; {len(resources)} node(s)" if have else "",
     }
+
+
+def _too_large(
+    tasks: Sequence[Demand], names: Sequence[Named], nodes: Sequence[Amounts], totals: Sequence[Amounts]
+) -> List[str]:
+    """The tasks that ask for more than any node has. Without `totals` nothing is known of groups."""
+    return [
+        f"{_task(bundle, count, names)} (no node {_LACKS[_of_group(bundle)]})"
+        for bundle, count in tasks
+        if not _fits(bundle, totals or nodes) and (totals or not _of_group(bundle))
+    ]
+
+
+def _dead(actors: Mapping[str, Mapping[str, Any]]) -> List[str]:
+    """The actors that have ended though nobody wanted that."""
+    return [
+        f"`{_name(actor)}` (pid {actor.get('Pid')}): {_cause(str(actor.get('DeathCause')))}"
+        for actor in actors.values()
+        if actor["State"] == "DEAD" and not any(word in str(actor.get("DeathCause")) for word in WANTED)
+    ]
 
 
 def _of_group(bundle: Amounts) -> bool:

@@ -57,6 +57,7 @@ def test_who_sets_an_event_that_a_killed_one_does_not_answer() -> None:
     woken = next(group for group in found.cohorts if len(group.members) == 3)
     head = dumps._stack(woken)[0]
     assert head == "    of pid 101 on `n1`; pid 102 on `n1`; that of pid 103 on `n1` is another one:"
+    assert dumps._stack(woken)[-1] == "    (1 further frame)"
     assert "another one" not in "".join(dumps._stack(cohorts.Cohort(woken.wait, woken.members[:1])))
     assert view.last
 
