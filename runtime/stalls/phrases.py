@@ -217,6 +217,11 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
         "see what that call waits for: its arguments, or whoever takes what it yields",
         True,
     ),
+    (kinds.IDLE, kinds.UNUSED): (
+        "runs no code of the program",
+        "see whether a call of it is queued, and for which arguments (`ray list tasks`)",
+        True,
+    ),
     (kinds.IDLE, kinds.RESULTS): (
         "waits to hand over a result of its pool",
         "see what the parent does with the results",

@@ -238,7 +238,9 @@ def _pooled(process: Process, thread: Thread) -> str:
     """What else than waiting for work it does, without a frame of the program."""
     if any(frame.function.endswith((".put", "_sendback_result")) for frame in thread.frames):
         return kinds.RESULTS
-    return kinds.BEGUN if wait_rules.RAY_CALL.match(process.command) else ""
+    if wait_rules.RAY_CALL.match(process.command):
+        return kinds.BEGUN
+    return kinds.UNUSED if process.command.startswith("ray::") else ""
 
 
 def _may_be_gpu(process: Process, call: str) -> bool:

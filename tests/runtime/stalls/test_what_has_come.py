@@ -132,3 +132,9 @@ def test_a_future_whose_thread_stands_in_a_c_function_is_told_at_its_own_line() 
     assert found.frame is not None
     assert found.frame.function == "gather"
     assert waits.of(one(main)).kind == "future"
+
+
+def test_a_worker_of_ray_whose_calls_are_queued_is_not_said_to_wait_for_work() -> None:
+    loop = "Worker.main_loop /x/site-packages/ray/_private/workers/default_worker.py:323"
+    assert does(process(7, loop, name="ray::Trainer")) == "runs no code of the program"
+    assert does(process(7, loop, name="python worker")) == "waits for work"
