@@ -110,7 +110,7 @@ def not_found(evidence: Evidence, metric: str) -> str:
     if not table.metrics:
         return f"`{metric}` was not found: jobspec read no metric from {files}"
     if metric in table.metrics:
-        return f"no value of `{metric}` names its step in {files}"
+        return f"jobspec read no step beside the values of `{metric}` in {files}"
     ends = ending_in(metric, table.metrics)
     if len(ends) > 1:
         return f"`{metric}` was not found; {len(ends)} metrics end in it: {_first(ends)}; ask for one of them"

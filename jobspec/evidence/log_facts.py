@@ -59,9 +59,10 @@ SETTING = re.compile(
     r"pipeline_model_parallel_size|context_parallel_size|expert_tensor_parallel_size)['\"]?\s*[:=]\s*(\d+)\b"
 )
 MODEL = re.compile(
-    r"(?<![\w.])(?:policy\.model_name|actor_rollout_ref\.model\.path|MODEL_ID|MODEL_PATH)=['\"]?"
+    r"(?<![\w.])(?:policy\.model_name|actor_rollout_ref\.model\.path|worker\.actor\.model\.model_path|MODEL_ID|MODEL_PATH)=['\"]?"
     r"([^\s'\",\]$]+)|['\"]model_name['\"]: ['\"]([^'\"]+)"
 )
+OF_COMMAND = re.compile(r" --model(?:_name_or_path)?[ =]['\"]?([^\s'\"]+)")  # of the Trainer's scripts
 # What `set -x` prints of the program that trains.
 # Of a traced script the first that can train: no probe of an import, no tests, no installation.
 COMMAND = re.compile(
@@ -94,7 +95,8 @@ WORDS = (
     "exit_code=", "Exited with exit code", "xit code", "xit status", "xit_code", "rc=", "rc: ", "num_nodes",
     "eturn code", "eturncode",
     "dist_world_size=", ENDED_WELL, "nnodes", "gpus_per_node", "parallel_size", "model_name",
-    "model.path=", "MODEL_ID=", "MODEL_PATH=", "+ ", "$ ", "# uv run", "# python", "# torchrun",
+    "model.path=", "model.model_path=", "MODEL_ID=", "MODEL_PATH=", "+ ", "$ ", "# uv run", "# python",
+    "# torchrun",
     "# accelerate", "exit=", "exit: ", "exit 0", "exit 1", "exit 2", "EXIT=", "EXIT:",
     "xited with ", "echo $?", "nproc",
     "num_processes", "num-processes", "num_gpus", "num-gpus",
@@ -127,6 +129,8 @@ class Facts:
     @property
     def model(self) -> str:
         """The model that the logs name; of several, which a reward model or a teacher may be, all."""
+        if not self.models and (given := OF_COMMAND.search(self.command)):
+            return given[1]
         if len(self.models) < 2:
             return "".join(self.models)
         return f"one of {some([f'`{name}`' for name in self.models], MAX_MODELS)}"

@@ -53,7 +53,7 @@ def _found(pattern: re.Pattern[str], asked: Sequence[str], logs: Sequence[tuple[
             return f"there ({count} passed in {', '.join(passed)}) [{path}:{line}]"
     files = [word for word in asked if pattern.search(word.partition("::")[0])]
     if files:
-        return f"missing (no passed test of {', '.join(files)} is shown)"
+        return f"missing (jobspec read no passed test of {', '.join(files)})"
     return "not asked"
 
 

@@ -210,7 +210,7 @@ def bridge_logs(evidence: Evidence) -> list[tuple[str, TestLog]]:
 def _foreign_checks(evidence: Evidence, name: str) -> Deliverable:
     found = bridge_logs(evidence)
     if not found:
-        reason = "no log of the Bridge's own tests was found among the files"
+        reason = "jobspec found no log of the Bridge's own tests among the files"
         return Deliverable(name, Status.SKIPPED, reason=reason, required=False)
     path, tests = next(((path, t) for path, t in found if t.failed), found[0])
     if tests.failed:

@@ -142,7 +142,7 @@ class CommandFramework:
         if evidence.foreign and steps and metric:
             yield training_deliverable(evidence, metric)
         elif evidence.foreign and steps and evidence.metrics.steps_done() < int(steps):
-            reason = f"no file shows a known loss or reward of the {steps} train steps that are asked for"
+            reason = f"jobspec read no loss and no reward of the {steps} train steps that are asked for"
             yield Deliverable(TRAINING, Status.BLOCKED, reason=reason)
         if evidence.plan.expect.learning is not None:
             yield learning_deliverable(evidence)

@@ -133,7 +133,7 @@ def as_stopped(attempt: Attempt) -> Attempt:
     ]
     if not asked or any(match not in asked and not match.wrapper for match in failures):
         return attempt
-    title = "a signal asked the run to end, and the files show no known failure beside it"
+    title = "a signal asked the run to end, and jobspec read no failure beside it"
     fix = "ask who or what ended it: a person, the scheduler, a launcher on another node"
     first = replace(
         asked[0], kind="cancelled", verdict="Blocked", wrapper=False, title=title, why=title, fix=fix
@@ -224,7 +224,7 @@ def missing_steps(evidence: Evidence, steps: int) -> Deliverable | None:
     planned, last = _steps(evidence, steps)
     if last >= planned:
         return None
-    reason = f"not shown: {_last_read(evidence, planned, last)}, and no exit code"
+    reason = f"not shown: {_last_read(evidence, planned, last)}, and jobspec read no exit code"
     return Deliverable(RUN, Status.BLOCKED, reason=reason)
 
 

@@ -299,7 +299,7 @@ def _reason(deliverables: Sequence[Deliverable], result: Result, cause: Cause | 
         asked = [item for item in deliverables if item.required and item.status is Status.PASS]
         if any(ONLY_ITS_END in item.limits for item in asked):
             return "; ".join(item.reason for item in asked)
-        return "every criterion that files can prove holds"
+        return "every required criterion holds"
     order = (Status.BLOCKED, Status.FAIL, Status.SKIPPED)
     order = order if result is Result.BLOCKED else (Status.FAIL, Status.BLOCKED, Status.SKIPPED)
     bad = [item for status in order for item in deliverables if item.required and item.status is status]
@@ -332,14 +332,16 @@ def _limitations(
         yield expectation.inferred
     metrics = foreign.evidence.metrics
     for asked, logged in metrics.names.items():
-        yield f"`{asked}` is not logged under this name: `{logged}` was read in its place"
+        yield f"jobspec read no `{asked}`: `{logged}` was read in its place"
     for source in metrics.inferred:
         if any(row.source == source for row in metrics):
             source = foreign.names.get(source, source)
-            yield f"the values in {source} name no step: it is inferred from the progress bar or their order"
+            yield f"the steps of values in {source} are inferred, from a progress bar or from their order"
     for folder, status in mlflow_ends(foreign.evidence.root, {row.source for row in metrics}):
         yield f"MLflow's own record says {status} of the run in {folder}"
-    if not (foreign.facts.ended or foreign.facts.stated or foreign.facts.tasks or foreign.slurm):
+    if any(item.name == RUN and item.status is Status.SKIPPED for item in deliverables) and not (
+        foreign.facts.ended or foreign.facts.stated or foreign.facts.tasks or foreign.slurm
+    ):
         yield "jobspec read no exit code of the run"
     yield "jobspec did not launch the run: no plan of its own says what was to run"
 
@@ -357,7 +359,7 @@ def _imports(imports: Imports, roots: Mapping[str, str]) -> Deliverable:
             reason = f"`{module}` comes from {wrong.file}, not from {root}: {VOID}"
             return Deliverable(IMPORT_PROOF, Status.BLOCKED, (wrong.item,), reason)
         if not lines:
-            reason = f"no known line says where `{module}` was imported from"
+            reason = f"jobspec read no line that says where `{module}` was imported from"
             return Deliverable(IMPORT_PROOF, Status.BLOCKED, reason=reason)
         items.append(lines[0].item)
     return Deliverable(IMPORT_PROOF, Status.PASS, tuple(items), "every module comes from its expected folder")

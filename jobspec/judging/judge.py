@@ -260,7 +260,7 @@ def line_findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple
     findings.extend(
         _suspicious(match, ", and train steps followed", "training went on after it, or began anew")
         if match.trained_on
-        else _suspicious(match, "", "the verdict does not rest on it")
+        else _suspicious(match, "", "jobspec does not take it for the cause")
         for match in survived
     )
     failures = [

@@ -24,7 +24,7 @@ ONLY_ITS_END = (
     "no `--require` and no `--learning` was given: only how the run ended is judged, and its train steps"
 )
 AFTER_TRAINER = (
-    "no exit code was found: that the process ended well after the trainer's last words is not shown"
+    "jobspec read no exit code: that the process ended well after the trainer's last words is not shown"
 )
 GIVE = "say what was to be reached: `--steps`, `--require` or `--learning`"
 
@@ -67,7 +67,7 @@ def _ended(evidence: Evidence, attempt: Attempt, run: Deliverable, whole: bool) 
             reason = f"exit code 0 ({place}) is no end of the run: records follow it ({item.file}:{at})"
             return Deliverable(run.name, Status.BLOCKED, (item,), reason)
         if not _beside(evidence, attempt, item):
-            reason = f"exit code 0 ({place}), and no log and no metric beside it: that alone proves nothing"
+            reason = f"exit code 0 ({place}) alone, which proves nothing: jobspec read no log and no metric"
             return Deliverable(run.name, Status.BLOCKED, (item,), reason)
         return replace(run, reason=f"exit code 0 ({place})", limits=(ONLY_ITS_END,))
     if lack := missing_steps(evidence, 0):

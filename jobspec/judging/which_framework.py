@@ -20,7 +20,7 @@ from jobspec.words import one_of
 
 # What trackers keep of the command and its configuration, beside the logs.
 ANY_PROGRAM = "command"
-UNKNOWN = "no known framework was recognized: exit code, steps and metrics are judged, as of any program"
+UNKNOWN = "jobspec recognized no framework: exit code, steps and metrics are judged, as of any program"
 LEARNING = ("learning", "2")  # the level at which a framework's metric is to move
 CONFIGURATIONS = frozenset({"config.yaml", "wandb-metadata.json", "overrides.yaml"})
 
@@ -124,7 +124,7 @@ def _unclear(place: Path, fitting: Mapping[str, Sign], owners: Mapping[str, str]
     )
     return fail(
         "judge.framework",
-        f"the files of `{place}` hold no sign that jobspec knows of a framework",
-        f"no log, configuration or metric holds one of these: {looked}",
+        f"jobspec found no sign of a framework in the files of `{place}`",
+        f"in logs, configurations and metrics it looked for these: {looked}",
         f"{name_it} with {one_of(frameworks.names())}; `command` judges any program by its metrics",
     )

@@ -117,7 +117,7 @@ def read_console(path: Path, name: str = "", plain: bool = False) -> Table:
         tuple(placed),
         findings,
         reader.trainer.planned or reader.plain_steps.total,
-        (reader.source,) if steps else (),
+        (reader.source,) if any(one.trains for one in reader.trainer.logged) else (),
     )
 
 

@@ -60,7 +60,7 @@ def all_finite(table: Table) -> str:
     """What was scanned, as a part of a sentence, for a table without such a row."""
     passed = [name for name in watched(table) if passing(name, table.series(name))]
     names = [name for name in watched(table) if name not in passed]
-    told = "no metric that has to be finite is logged"
+    told = "jobspec read no metric that has to be finite"
     if names:
         which = f"`{names[0]}`" if len(names) == 1 else f"{len(names)} metrics"
         every = f" ({some(names, MAX_NAMED)})" if len(names) > 1 else ""

@@ -138,7 +138,7 @@ def _reason(requirement: Requirement, judged: Judgement, table: Table) -> str:
     metric, total = requirement.metric, len(table.series(requirement.metric))
     if judged.value is None:
         close = did_you_mean(metric, table.metrics)
-        return f"`{metric}` was never logged" + (f"; {close}" if close else "")
+        return f"`{metric}` was not found" + (f"; {close}" if close else "")
     if judged.wild:
         first = f"the first is {judged.value:g}" + (f" at step {judged.row.step}" if judged.row else "")
         return f"{judged.wild} of {total} values of `{metric}` are not finite: {first}"

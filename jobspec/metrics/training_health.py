@@ -136,9 +136,7 @@ def _constant(rows: Rows, kind: str, why: str) -> Iterator[Trouble]:
 
 def _zero_part(rows: Rows) -> Iterator[Trouble]:
     if not any(row.value for row in rows):
-        yield from _constant(
-            rows, "constant-reward", "a value that is the same for every sample teaches nothing"
-        )
+        yield from _constant(rows, "constant-reward", "a value that never moves shows no learning")
 
 
 def _constant_logprobs(rows: Rows) -> Iterator[Trouble]:
@@ -179,9 +177,9 @@ def _ends(rows: Rows) -> tuple[float, float]:
 def _change(rows: Rows, since: Row, bound: str) -> str:
     start, end = _ends(rows)
     kept = "" if all(math.isfinite(row.value) for row in rows) else " of its numbers"
-    ends = f"from {start:.3g} to {end:.3g} (medians of the first and the last fifth{kept})"
+    ends = f"a median of {start:.3g} in the first fifth{kept} and of {end:.3g} in the last"
     began = "" if since is rows[-1] else f", and is mostly {bound} from about step {since.step} on"
-    return f"`{rows[0].metric}` went {ends}{began}"
+    return f"`{rows[0].metric}` had {ends}{began}"
 
 
 def _capped(rows: Rows) -> Iterator[Trouble]:

@@ -247,7 +247,7 @@ def _with_late_effect(matches: list[Match], parts: Sequence[Part]) -> list[Match
     last = next((match for match in matches if match.survived and (match.file, match.line) in ended), None)
     if last is None or last.verdict == NOTE:
         return matches
-    fact = "inferred: steps were trained after it, but its own log shows no work any more"
+    fact = "inferred: steps were trained after it, but its own log shows no known sign of work any more"
     cause = replace(last, survived=False, generic=False, facts=(*last.facts, fact))
     return rank(cause if match is last else match for match in matches)
 

@@ -91,6 +91,7 @@ STEP = (
     kind("Global step ", r"Global step [1-9]\d*: \{"),  # OpenRLHF
     kind("elapsed time per iteration", r"\biteration +[1-9]"),  # Megatron-LM
     # Trainers of one's own, and slime: a number of the step, and what it earned or lost.
+    kind("|Loss: ", r"^\d+\|[1-9]\d*\|Loss: -?\d"),  # torchtune
     kind(" | Time: ", r"\bSUCCESS Step [1-9]\d* \| Time: "),  # prime-rl
     kind("loss=", OWN_STEP),
     kind("loss: ", OWN_STEP),
@@ -100,7 +101,12 @@ STEP = (
 # precision skips the updates whose gradients overflow while it looks for its loss scale.
 FINITE = (kind("grad_norm", r"grad_norm['\"]?\s*[:=]\s*['\"]?(?:np\.float\d+\()?\d"),)
 # A bar of the training has moved. It shows that a step was done, but not when: see above.
-BAR = (kind("Epoch ", r"^Epoch \d+: +\d+%\|[^|]*\| *[1-9]\d*/\d+ \["),)  # Lightning
+BAR = (
+    kind("Epoch ", r"^Epoch \d+: +\d+%\|[^|]*\| *[1-9]\d*/\d+ \["),  # Lightning
+    kind(
+        "Train step of epoch ", r"^Train step of epoch \d+: +\d+%\|[^|]*\| *[1-9]\d*/\d+ \[.*loss="
+    ),  # OpenRLHF
+)
 # Of these the first of a run counts; names are those of `Course`.
 FIRST = (("construction", CONSTRUCTION), ("built", BUILT), ("bar", BAR))
 # By itself, or behind the head of a logger: then it has to be all that the line says.

@@ -15,7 +15,11 @@ _OTHER_VOICE = re.compile(
     r"|(?:INFO|ERROR|FATAL|WARNING|DEBUG)\b|\S+: line \d+:"
     r"|Exception ignored|Killed|(?:make|ninja|torchrun|ray)\b"
 )
-_SENTENCES = re.compile(r"(?<=[.!?;])\s+(?=[A-Z`(-]|please\b)|(?<=:)\s+(?=[A-Z(-]|please\b)|\s+(?=- )")
+# A value behind a setting's colon (`NAME: False`) begins no sentence.
+_SENTENCES = re.compile(
+    r"(?<=[.!?;])\s+(?=[A-Z`(-]|please\b)|(?<=:)\s+(?!True\b|False\b|None\b|-\d)(?=[A-Z(-]|please\b)"
+    r"|\s+(?=- )"
+)
 _DO = (
     r"try|make sure|ensure|consider|set|use|pass|specify|provide|install|upgrade|update|downgrade|add|remove"
     r"|increase|decrease|reduce|lower|raise|choose|enable|disable|re-?run|run|change|correct|rename|convert"
@@ -68,7 +72,7 @@ def with_advice(fix: str, text: str, message: str, where: str) -> str:
     if said:
         return f'its own words: "{said}"' + (f"; it was raised at {where}" if where else "")
     if fix.startswith(ASKS) and len(message) > len(text):
-        return f'{fix}; its whole message: "{_cut(message)}"'
+        return f'{fix}; its message: "{_cut(message)}"'
     return fix
 
 

@@ -57,7 +57,8 @@ HANGS = frozenset({"effect.nccl-watchdog", "effect.nccl-stuck", "effect.store-ti
 GAVE_UP = frozenset({"effect.nccl-watchdog"})  # a wait of its whole time-out: not one for a peer that ends
 ENGINE_DIED, DRIVERS = "effect.engine-died", frozenset({"effect.driver", "effect.ray-task"})
 SAY_LEAST = frozenset({TERMINATED, "effect.driver"})  # every other effect says more
-CLIENT = "effect.client"
+CLIENT, REFUSED = "effect.client", "network.request-refused"
+KEY_REFUSED, NO_SIGNAL = "service.key-refused", "provider.zero-gradient"
 # Requests whose answers the training uses; without those to a tracker it goes on.
 ASKED_FOR_ANSWERS = re.compile(
     r"(?i)reward|scor(?:e|ing)|verif|judge|grader|sandbox|/generate|/completions|/rm\b"
@@ -98,7 +99,7 @@ FIRST_MARK = {"construction": "construction", "rollout": "built", "step": "done"
 UNKNOWN_PLACE = {
     "construction": "",
     "rollout": "",
-    "step": "no line that is known to be of a finished training step stands before it",
+    "step": "triage knows no line before it as one of a finished training step",
 }
 
 
@@ -141,6 +142,7 @@ def settle(matches: Iterable[Match], courses: Mapping[str, Course]) -> list[Matc
     settled = [_at_boundary(match, courses) for match in _one_each(settled)]
     settled = [_after_driver(_after_hang(match, settled), settled) for match in settled]
     settled = [_of_none(match, settled) for match in settled]
+    settled = [_of_no_signal(match, settled) for match in settled]
     failing = any(match.verdict != NOTE and not match.survived for match in settled)
     return rank(settled if failing else [_as_note(match) for match in settled])
 
@@ -195,7 +197,7 @@ def rank(matches: Iterable[Match]) -> list[Match]:
         if place < ordered.index(lost) and _level(ordered[place]) == _level(lost):
             ordered.remove(lost)
             ordered.insert(place, lost)
-    return _maker_first(ordered)
+    return _server_first(_maker_first(ordered))
 
 
 def _maker_first(ordered: list[Match]) -> list[Match]:
@@ -208,6 +210,28 @@ def _maker_first(ordered: list[Match]) -> list[Match]:
     failed = (m for m in own if m.line < end and m.main and m.generic and not (m.wrapper or m.survived))
     maker = min(failed, key=lambda match: match.line, default=None)
     return ordered if maker is None else [maker, *(match for match in ordered if match is not maker)]
+
+
+def _server_first(ordered: list[Match]) -> list[Match]:
+    """The matches; where the first is of a connection that was refused, the end of a process that another log
+    shows stands before it, unless the times show that it came later: nobody refuses before his end."""
+    if not ordered or ordered[0].signature != REFUSED:
+        return ordered
+    first = ordered[0]
+    ends = (
+        m
+        for m in ordered
+        if m.file != first.file
+        and not (m.wrapper or m.survived or m.verdict == NOTE)
+        and (
+            m.time <= first.time + SAME_MOMENT_S
+            if m.time is not None and first.time is not None
+            else m.signature != EXCEPTION
+        )
+        and (m.kind in DEADLY or m.signature in (EXCEPTION, CRASHED))
+    )
+    end = next(ends, None)
+    return ordered if end is None else [end, *(match for match in ordered if match is not end)]
 
 
 def _moments(matches: Iterable[Match]) -> dict[int, float]:
@@ -398,6 +422,24 @@ def _of_none(match: Match, matches: Iterable[Match]) -> Match:
     return replace(match, wrapper=False, kind="network", facts=(*match.facts, fact))
 
 
+def _of_no_signal(match: Match, matches: Iterable[Match]) -> Match:
+    """The match; a service that refused its key was not outlived where the gradient is zero after it."""
+    if match.signature != KEY_REFUSED or not match.survived:
+        return match
+    zero = next((other for other in matches if other.signature == NO_SIGNAL and _follows(other, match)), None)
+    if zero is None or zero.verdict == NOTE:
+        return match
+    alike = "inferred: without its answers the rewards are alike"
+    fact = f"{alike}, and the gradient is zero at {zero.file}:{zero.line}"
+    return replace(match, survived=False, generic=False, facts=(*match.facts, fact))
+
+
+def _follows(later: Match, match: Match) -> bool:
+    if later.file == match.file:
+        return later.line > match.line
+    return later.time is not None and match.time is not None and later.time > match.time
+
+
 def _after(mark: Landmark | None, match: Match, file: str) -> bool:
     if mark is None:
         return False
@@ -479,7 +521,7 @@ def _latest(course: Course, match: Match, file: str) -> Landmark:
 
 def _where(mark: _Mark, match: Match) -> str:
     timed = mark.landmark.time is not None and match.time is not None
-    sure = "" if timed or mark.file == match.file else "inferred, since a log has no times: "
+    sure = "" if timed or mark.file == match.file else "inferred: "
     return f"{sure}it came after {MARKS_SAY[mark.name]} ({mark.file}:{mark.landmark.line})"
 
 

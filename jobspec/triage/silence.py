@@ -45,13 +45,30 @@ NCCL_LAST = (
     " all workers"
 )
 
+WAITED = "collective"  # the class of a hang whose cause the log shows
 # A save whose end is logged as well. SkyRL says `Finished` of one that failed, too.
-SAVE = re.compile(r"\bStarted: '(?:\w+_)?save_|\bsaving checkpoint at iteration\b")
+SAVE = re.compile(
+    r"\bStarted: '(?:\w+_)?save_|\bsaving checkpoint at iteration\b|\bSaving checkpoint\. This may take"
+    r"|\bModel checkpoint of size \S+ GiB saved to\b"  # torchtune: one file of many
+    r"|\bSaving model checkpoint to\b"  # transformers
+)
+# What one rank, or one for each node, does while the others wait at a barrier; a bar that is full is over.
+ALONE = re.compile(
+    r"^(?:Running tokenizer|Tokeniz\w+|Pre-?process\w*|Map\b|Filter\b|Packing|Grouping|Converting"
+    r"|Generating \w+ split|Downloading|Fetching \d+ files|Saving the dataset)[^|]*?(?<!\d)\d{1,2}%\|"
+)
+ALONE_FIX = (
+    "inferred: the other ranks waited at a barrier for the rank that still did this. Do it beforehand, in a"
+    " job of its own (prepare the data set once and load it, download the model first), with more processes"
+    " (`num_proc`), or raise the time limit of the process group (`ddp_timeout`,"
+    " `init_process_group(timeout=...)`). Where it was not one rank alone"
+)
 SAVE_ENDED = re.compile(r"\bFinished: '(?:\w+_)?save_")
 SAVE_FIX = (
     "inferred: the ranks waited while files were saved. See how long earlier saves took, and whether the"
-    " storage is slow, full or over its quota; save less often, to a faster disk or from all ranks (sharded),"
-    " or raise the time limit of the process group; where saves are quick"
+    " storage is slow, full or over its quota; save less often, to a faster disk,"
+    " from all ranks (sharded) or the adapter alone, or raise the time limit of the process group"
+    " (`init_process_group(timeout=...)`); where saves are quick"
 )
 
 
@@ -91,10 +108,8 @@ def with_silence(end: Match, works: Mapping[str, Work]) -> Match | None:
     if silence is None or not silence.is_long:
         return None
     if silence.doubtful:
-        where = f"{silence.file}:{silence.last.line}"
-        fact = (
-            f"nothing shows work after {where}, {_span(silence.seconds)} before, if all clocks show one zone"
-        )
+        where = f"{silence.file}:{silence.last.line}, {_span(silence.seconds)} before"
+        fact = f"no known sign of work after {where}, if all clocks show one zone"
         return replace(end, facts=(*end.facts, fact), fix=f"see whether it worked until then: {end.fix}")
     return replace(
         end,
@@ -114,7 +129,7 @@ def with_silence(end: Match, works: Mapping[str, Work]) -> Match | None:
         generic=False,
         wrapper=False,
         place="",
-        title=f"nothing shows work for {silence.span} before the end",
+        title=f"no known sign of work for {silence.span} before the end",
         why=_why(end, silence),
         fix=_fix(silence.last.text),
         source="",
@@ -128,27 +143,31 @@ def with_last_work(hang: Match, works: Mapping[str, Work]) -> Match:
         for file, work in works.items()
         if work.last is not None and (work.last.line < hang.line if file == hang.file else work.known)
     ]
-    saving = _saving(hang, works)
-    if saving is not None:
-        file, last = saving
-        fact = f"the last phase is {file}:{last.line}: {last.text[:100]}"
-        return replace(hang, verdict=BLOCKED, facts=(*hang.facts, fact), fix=f"{SAVE_FIX}: {hang.fix}")
+    waited = _waited(hang, works)
+    if waited is not None:
+        file, last, advice = waited
+        fact = f"the last phase that is known is {file}:{last.line}: {last.text[:100]}"
+        return replace(
+            hang, verdict=BLOCKED, kind=WAITED, facts=(*hang.facts, fact), fix=f"{advice}: {hang.fix}"
+        )
     if not signs:
         return hang
     _, file, last = max(signs, key=lambda sign: sign[0])
-    return replace(
-        hang, facts=(*hang.facts, f"the last sign of work is {file}:{last.line}: {last.text[:100]}")
-    )
+    fact = f"the last line known as a sign of work is {file}:{last.line}: {last.text[:100]}"
+    return replace(hang, facts=(*hang.facts, fact))
 
 
-def _saving(hang: Match, works: Mapping[str, Work]) -> tuple[str, Sign] | None:
-    """The save during which the collective did not end: begun last before, or said to end after it."""
+def _waited(hang: Match, works: Mapping[str, Work]) -> tuple[str, Sign, str] | None:
+    """What went on while the collective did not end, and the advice: a save, begun last before or said to end
+    after it, or what one rank did alone."""
     work = works.get(hang.file)
     if work is None or work.last is None:
         return None
     last = work.last
     pattern = SAVE if last.line < hang.line else SAVE_ENDED
-    return (hang.file, last) if pattern.search(last.text) else None
+    if pattern.search(last.text):
+        return hang.file, last, SAVE_FIX
+    return (hang.file, last, ALONE_FIX) if last.line < hang.line and ALONE.search(last.text) else None
 
 
 def _after(silence: Silence) -> tuple[str, ...]:
@@ -225,7 +244,7 @@ def _why(end: Match, silence: Silence) -> str:
     file, last, work = silence.file, silence.last, silence.work
     wrote = last is work.wrote
     sign = "the last line before that" if wrote else "the last line with a time"
-    sign = "the last sign of work" if last is work.last else sign
+    sign = "the last line known as a sign of work" if last is work.last else sign
     parts = [f"{sign} is {file}:{last.line}, {silence.span} before {end.file}:{end.line}"]
     if wrote:
         parts.append("that line has no time: it came before the next one that has")
@@ -234,7 +253,8 @@ def _why(end: Match, silence: Silence) -> str:
     if work.count >= FEW_SIGNS and work.longest:
         parts.append(f"no pause between earlier signs of work was longer than {_span(_up(work.longest))}")
     if work.phase is not None and work.phase.line != last.line:
-        parts.append(f"the last line about a phase is `{work.phase.text}` ({file}:{work.phase.line})")
+        phase = f"`{work.phase.text}` ({file}:{work.phase.line})"
+        parts.append(f"the last line known to be about a phase is {phase}")
     if work.last is None:
         return "; ".join([*parts, "inferred: it never began to work, or works without a word"])
     return "; ".join([*parts, f"inferred: the run stood still, and the end ({end.title}) is an effect"])

@@ -32,6 +32,8 @@ PHASES = (
     kind("Started: '"),  # SkyRL
     kind("Finished: '"),
     kind("Saving checkpoint"),
+    kind("Model checkpoint of size "),  # torchtune
+    kind("Saving model checkpoint to "),  # transformers
     kind("saving checkpoint at iteration"),  # Megatron-LM, as the next
     kind("successfully saved checkpoint"),
     kind("Starting validation"),

@@ -21,7 +21,7 @@ from jobspec.runtime.base.full_disk import refusal
 from jobspec.runtime.base.safe_write import write_text
 from jobspec.runtime.head.nodes import Nodes
 from jobspec.runtime.node.agent import Node
-from jobspec.runtime.stalls import cohorts, flight, kinds, ras, stacks
+from jobspec.runtime.stalls import cohorts, flight, kinds, ras, stacks, waits
 from jobspec.runtime.stalls.cohorts import Cohort, View
 from jobspec.runtime.stalls.explain import explain
 from jobspec.runtime.stalls.explanation import Explanation
@@ -191,11 +191,14 @@ def _report(
     """The text that `jobspec dump` prints."""
     lines = [f"what: {found.what}"]
     lines += [f"{name}: {text}" for name, text in (("why", _why(found, view)), ("fix", found.fix)) if text]
-    lines += ["", f"groups ({why}; {len(view.last)} processes on {len(replies)} of {len(hosts)} nodes):"]
+    taken = sum(bool(one.threads) for one in view.last)
+    seen = f"stacks of {taken} process{'es' * (taken != 1)} on {len(replies)} of {len(hosts)} nodes"
+    lines += ["", f"groups ({why}; {seen}):"]
     for group in found.cohorts[:SHOWN_GROUPS]:
-        lines.append(f"- {cohorts.group_line(group)}")
-        frames = group.wait.thread.frames[:SHOWN_FRAMES] if group.wait.thread else ()
-        lines += [f"    {frame}{f'  | {frame.text}' if frame.text else ''}" for frame in frames]
+        lines += [f"- {cohorts.group_line(group)}", *_stack(group)]
+    rest = len(found.cohorts) - SHOWN_GROUPS
+    lines += [f"- {rest} further group{'s' * (rest != 1)}"] if rest > 0 else []
+    lines += _without_stack(view)
     lines += [
         f"Ray: {row}" for key in ("pending", "queued", "restarting", "dead") for row in view.ray.get(key, ())
     ]
@@ -205,6 +208,37 @@ def _report(
         facts = ", ".join(f"{key} {value}" for key, value in reply.get("node", {}).items())
         lines.append(f"{name}: {facts}")
     return "\n".join([*lines, f"files: {folder}", ""])
+
+
+def _stack(group: Cohort) -> List[str]:
+    """The stack of a group; where it is not that of all members, whose it is."""
+    frames = group.wait.thread.frames if group.wait.thread else ()
+    shown = [f"    {frame}{f'  | {frame.text}' if frame.text else ''}" for frame in frames[:SHOWN_FRAMES]]
+    cut = len(frames) - SHOWN_FRAMES
+    shown += [f"    ({cut} further frame{'s' * (cut != 1)})"] if cut > 0 else []
+    differ = [one for one in group.members if (thread := waits.of(one).thread) and thread.frames != frames]
+    if not differ or not shown:
+        return shown
+    same = [one for one in group.members if one not in differ]
+    return [f"    of {cohorts.names(same)}; that of {cohorts.names(differ)} is another one:", *shown]
+
+
+def _without_stack(view: View) -> List[str]:
+    """Programs for which a process waits, of which no stack was taken, such as those that are no Python."""
+    seen = {(one.node, one.pid) for one in view.last}
+    rows = {
+        (one.node, row[0]): row
+        for one in view.last
+        if not cohorts.is_service(one)
+        for behind in one.facts.get("behind", {}).values()
+        for row in behind
+        if (one.node, row[0]) not in seen
+    }
+    return [
+        f"- pid {pid} (`{' '.join(str(command).split())}`) on `{node}`: no stack was taken"
+        + (f"; it stands in `{call}`" if call else "")
+        for (node, pid), (_, command, call, *_) in list(rows.items())[:SHOWN_GROUPS]
+    ]
 
 
 def _why(found: Explanation, view: View) -> str:

@@ -23,6 +23,9 @@ WANTED = (
 )
 NO_NODE_YET = 2  # PENDING_NODE_ASSIGNMENT of src/ray/protobuf/common.proto
 SHOWN = 4
+# `CPU_group_0_<id>` is of that bundle, `CPU_group_<id>` of any of the group; `bundle_group_` marks the place.
+_RESERVED = re.compile(r"^(.+)_group_(?:(\d+)_)?[0-9a-f]{24,}$")
+_LACKS = {True: "has so much of it", False: "can hold it"}  # of a placement group, and of all
 Amounts = Mapping[str, float]
 Demand = Tuple[Amounts, int]
 Named = Tuple[str, Amounts]
@@ -36,18 +39,21 @@ def told(
     free: Sequence[Amounts] = (),
     names: Sequence[Named] = (),
     held: Sequence[Named] = (),
+    totals: Sequence[Amounts] = (),
 ) -> Dict[str, Any]:
     """What waits and what is dead, as sentences; and the most that a node has.
 
     `tasks` are amounts that tasks ask for, and how many do. What a node could hold is queued where none has
     that `free` now; it only waits for its turn, unless those who have it `held` do nothing. `names` are those
-    of tasks that wait, with what each asks for.
+    of tasks that wait, with what each asks for. `totals` are those of the nodes with what placement groups
+    have reserved there, which has names of its own.
     """
     nodes = list(resources.values())
+    whole = totals or nodes
     queued = [
         f"{_task(bundle, count, names)}{_holders(bundle, held)}"
         for bundle, count in tasks
-        if free and _fits(bundle, nodes) and not _fits(bundle, free)
+        if free and _fits(bundle, whole) and not _fits(bundle, free)
     ]
     most = {
         name: max(row.get(name, 0.0) for row in resources.values())
@@ -60,16 +66,7 @@ def told(
     waiting = [actor for actor in actors.values() if actor["State"] == "PENDING_CREATION"]
     if tasks or pending or full or not free:
         pending += [f"an actor `{_name(actor)}` ({actor['State']})" for actor in waiting]
-    pending += [
-        f"{_task(bundle, count, names)} (no node can hold it)"
-        for bundle, count in tasks
-        if not _fits(bundle, nodes)
-    ]
-    dead = [
-        f"`{_name(actor)}` (pid {actor.get('Pid')}): {_cause(str(actor.get('DeathCause')))}"
-        for actor in actors.values()
-        if actor["State"] == "DEAD" and not any(word in str(actor.get("DeathCause")) for word in WANTED)
-    ]
+    pending += _too_large(tasks, names, nodes, totals)
     restarting = [
         f"an actor `{_name(actor)}` was restarted{_times(actor.get('NumRestarts'))} and is not ready"
         for actor in actors.values()
@@ -80,10 +77,34 @@ def told(
         "pending": pending[:20],
         "full": full[:20],
         "queued": queued[:20],
-        "dead": dead[:20],
+        "dead": _dead(actors)[:20],
         "restarting": restarting[:20],
         "have": f"a node has at most {have}; {len(resources)} node(s)" if have else "",
     }
+
+
+def _too_large(
+    tasks: Sequence[Demand], names: Sequence[Named], nodes: Sequence[Amounts], totals: Sequence[Amounts]
+) -> List[str]:
+    """The tasks that ask for more than any node has. Without `totals` nothing is known of groups."""
+    return [
+        f"{_task(bundle, count, names)} (no node {_LACKS[_of_group(bundle)]})"
+        for bundle, count in tasks
+        if not _fits(bundle, totals or nodes) and (totals or not _of_group(bundle))
+    ]
+
+
+def _dead(actors: Mapping[str, Mapping[str, Any]]) -> List[str]:
+    """The actors that have ended though nobody wanted that."""
+    return [
+        f"`{_name(actor)}` (pid {actor.get('Pid')}): {_cause(str(actor.get('DeathCause')))}"
+        for actor in actors.values()
+        if actor["State"] == "DEAD" and not any(word in str(actor.get("DeathCause")) for word in WANTED)
+    ]
+
+
+def _of_group(bundle: Amounts) -> bool:
+    return any(_RESERVED.match(name) for name in bundle)
 
 
 def _times(number: Any) -> str:
@@ -162,10 +183,11 @@ def _reserved(group: Mapping[str, Any]) -> List[Named]:
 
 def _holders(bundle: Amounts, held: Sequence[Named], whose: str = "actors") -> str:
     """The actors, or groups, that hold something of what is asked for, those with the most first."""
+    keys = _narrow(bundle)
     found = [
-        (name, {key: have[key] for key in bundle if have.get(key)})
+        (name, {key: have[key] for key in keys if have.get(key)})
         for name, have in held
-        if any(have.get(key) for key in bundle)
+        if any(have.get(key) for key in keys)
     ]
     found.sort(key=lambda row: -max(row[1].values()))
     said = ", ".join(f"`{name}` {_amounts(have)}" for name, have in found[:SHOWN])
@@ -178,17 +200,31 @@ def _cause(text: str) -> str:
     return " ".join((found[1] if found else text[:200]).split())
 
 
-def _amounts(bundle: Mapping[str, float]) -> str:
-    return "{" + ", ".join(f"{name}: {amount:g}" for name, amount in bundle.items()) + "}"
+def _narrow(bundle: Amounts) -> Amounts:
+    """The amounts of one bundle of a placement group without those of the whole group, which Ray asks for
+    beside them, and without the marks of its place; any other as it is."""
+    rows = [(name, amount, _RESERVED.match(name)) for name, amount in bundle.items()]
+    indexed = any(found and found[2] for _, _, found in rows)
+    kept = [(name, amount) for name, amount, found in rows if not found or found[2] or not indexed]
+    plain = {name: amount for name, amount in kept if not name.startswith("bundle_group_")}
+    return plain or dict(kept)
+
+
+def _amounts(bundle: Amounts) -> str:
+    rows = [(_RESERVED.match(name), name, amount) for name, amount in _narrow(bundle).items()]
+    said = ", ".join(f"{found[1] if found else name}: {amount:g}" for found, name, amount in rows)
+    bundles = sorted({f" in bundle {found[2]}" for found, _, _ in rows if found and found[2]})
+    of = f"{' and'.join(bundles)} of a placement group" if any(found for found, _, _ in rows) else ""
+    return f"{{{said}}}{of}"
 
 
 def _name(actor: Mapping[str, Any]) -> str:
     return str(actor.get("ActorClassName") or actor.get("Name") or actor.get("ActorID"))
 
 
-def _tasks(address: str) -> Tuple[List[Demand], List[Amounts]]:
-    """What the tasks and actors that wait ask for, and what each node has free; the autoscaler's view, which
-    Ray 2.9 and later have."""
+def _tasks(address: str) -> Tuple[List[Demand], List[Amounts], List[Amounts]]:
+    """What the tasks and actors that wait ask for, what each node has free, and what it has; the autoscaler's
+    view, which Ray 2.9 and later have."""
     try:
         sdk = importlib.import_module("ray.autoscaler.v2.sdk")
         status = sdk.get_cluster_status(address)
@@ -200,9 +236,12 @@ def _tasks(address: str) -> Tuple[List[Demand], List[Amounts]]:
         free: List[Amounts] = [
             {use.resource_name: use.total - use.used for use in node.resource_usage.usage} for node in nodes
         ]
-        return tasks, free
+        totals: List[Amounts] = [
+            {use.resource_name: use.total for use in node.resource_usage.usage} for node in nodes
+        ]
+        return tasks, free, totals
     except Exception:  # noqa: BLE001 - an older Ray: the rest is told all the same
-        return [], []
+        return [], [], []
 
 
 def _named(accessor: Any) -> Tuple[List[Named], List[Named]]:
@@ -232,13 +271,13 @@ def main(address: str) -> int:
     nodes = {row["NodeID"]: row["Resources"] for row in state.nodes() if row["Alive"]}
     actors = state.actors()
     groups = state.state.placement_group_table()
-    tasks, free = _tasks(address)
+    tasks, free, totals = _tasks(address)
     names: List[Named] = []
     held: List[Named] = []
     if tasks or any(group["state"] in WAITING for group in groups.values()):
         with contextlib.suppress(Exception):  # not documented: without it the names are missing
             names, held = _named(state.state._connect_and_get_accessor())
-    found = told(actors, groups, nodes, tasks, free, names, held)
+    found = told(actors, groups, nodes, tasks, free, names, held, totals)
     sys.stdout.write(json.dumps(found, default=str) + "\n")
     return 0
 

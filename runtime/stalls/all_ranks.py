@@ -48,6 +48,16 @@ def all_wait(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanation
         return _apart(two, what, rare)
     why = ""
     of_some = [group for group in waiting if _names_group(group)]
+    if without := _without_group(waiting):
+        mine = without.wait.place
+        text = (
+            f"`{without.wait.op}` has `group=` elsewhere in `{mine.function if mine else ''}`, and none here"
+        )
+        why = f"inferred from the lines: {text}, so it may be of all ranks"
+        fix = "see whether this call should be given the group, as the other one in that function is"
+        return Explanation(
+            "collective-order", what, why, fix, False, True, without.members, without.wait.place
+        )
     if rare in of_some or (of_some and not rare and len(of_some) < len(waiting)):
         here = rare or of_some[0]
         rare, fix = None, _MEMBERS
@@ -56,6 +66,18 @@ def all_wait(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanation
         "collective-order", what, why, fix, blocked=False,
         named=rare.members if rare else (), frame=(rare or waiting[-1]).wait.place,
     )  # fmt: skip
+
+
+def _without_group(waiting: Sequence[Cohort]) -> Optional[Cohort]:
+    """The only ranks whose line gives no group to an operation to which another line of that function gives
+    one, where others of no group are at another operation."""
+    of_some = {
+        (one.wait.op, one.wait.place.function) for one in waiting if one.wait.place and _names_group(one)
+    }
+    plain = [one for one in waiting if one.wait.place and not _names_group(one)]
+    found = [one for one in plain if one.wait.place and (one.wait.op, one.wait.place.function) in of_some]
+    apart = [one for one in plain if one not in found and one.wait.op != found[0].wait.op] if found else []
+    return found[0] if len(found) == 1 and apart else None
 
 
 def _names_group(group: Cohort) -> bool:

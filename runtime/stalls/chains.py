@@ -24,10 +24,7 @@ _OF_PROGRAMS = (kinds.CHILD, kinds.PIPE)
 
 def behind(process: Process, view: View) -> Optional[Hop]:
     """The process at the end of the chain of those that this one waits for; whether each step is shown."""
-    able = [
-        one for one in view.last if one.threads and not is_service(one) and waits.of(one).kind != kinds.IDLE
-    ]
-    end = _last(process, able)
+    end = _last(process, [one for one in view.last if one.threads and not is_service(one)])
     return end if end.to is not process and waits.of(end.to).kind not in ON_RANKS else None
 
 
@@ -145,31 +142,31 @@ def copied(process: Process) -> bool:
     return any(calls.ELSEWHERE in row[2] for row in held_by(process) or ())
 
 
-def follow(start: Process, able: Sequence[Process]) -> Process:
+def follow(start: Process, every: Sequence[Process]) -> Process:
     """The process at the end of the chain; of a circle the one at which it closes."""
-    return _last(start, able).to
+    return _last(start, every).to
 
 
-def _last(start: Process, able: Sequence[Process]) -> Hop:
+def _last(start: Process, every: Sequence[Process]) -> Hop:
     """The same, and whether each step to it is shown."""
     seen: Set[Tuple[str, int]] = set()
     now, shown = start, True
     while (now.node, now.pid) not in seen:
         seen.add((now.node, now.pid))
-        hop = _waits_for(now, able)
+        hop = waits_for(now, every)
         if hop is None:
             break
         now, shown = hop.to, shown and hop.shown
     return Hop(now, shown)
 
 
-def in_circle(process: Process, able: Sequence[Process]) -> bool:
+def in_circle(process: Process, every: Sequence[Process]) -> bool:
     """Whether the chain from it comes back to it."""
-    hop = _waits_for(process, able)
-    for _ in able:
+    hop = waits_for(process, every)
+    for _ in every:
         if hop is None or hop.to is process:
             break
-        hop = _waits_for(hop.to, able)
+        hop = waits_for(hop.to, every)
     return hop is not None and hop.to is process
 
 
@@ -177,10 +174,10 @@ def _guess(found: Optional[Process]) -> Optional[Hop]:
     return Hop(found, shown=False) if found is not None else None
 
 
-def _waits_for(process: Process, able: Sequence[Process]) -> Optional[Hop]:
-    """The process that this one waits for."""
+def waits_for(process: Process, every: Sequence[Process]) -> Optional[Hop]:
+    """The process that this one waits for; none where that one has nothing to do."""
     kind = waits.of(process).kind
-    others = [one for one in able if one is not process]
+    others = [one for one in every if one is not process and waits.of(one).kind != kinds.IDLE]
     if kind in (kinds.STOPPED, kinds.DISK, kinds.BUSY):
         return None
     if kind in (kinds.RAY, kinds.PLACEMENT):
@@ -193,8 +190,8 @@ def _waits_for(process: Process, able: Sequence[Process]) -> Optional[Hop]:
         if rows := held_by(process) if kind == kinds.NETWORK else None:
             ends = [one for one in others if one.node == process.node and one.pid in _pids(rows)]
             return Hop(ends[0], is_exact(process)) if ends else None
-        far = peer(process, others) if at_network(process) else None
-        return far if far is not None and far.to is not process else None
+        far = peer(process, [one for one in every if one is not process]) if at_network(process) else None
+        return far if far is not None and far.to in others else None
     near = [one for one in others if one.node == process.node]
     op = waits.of(process).op
     if op == kinds.BATON:
@@ -296,11 +293,7 @@ def _has_lock(process: Process, other: Process) -> bool:
     """Whether the other one holds what this one waits for, and none of its own threads does, by the text."""
     wait = waits.of(process)
     name = texts.wanted_lock(wait.place.text) if wait.op == kinds.PROXY and wait.place else wait.op
-    return (
-        name not in ("", kinds.SIGNAL, kinds.NATIVE)
-        and waits.holds(other, name)
-        and not waits.holds(process, name)
-    )
+    return name not in kinds.NO_NAMES and waits.holds(other, name) and not waits.holds(process, name)
 
 
 def acts(process: Process) -> bool:

@@ -11,7 +11,7 @@ from typing import Dict, List, Optional, Sequence
 
 from jobspec.runtime.stalls import all_ranks, kinds, links, on_ray, ras, waits
 from jobspec.runtime.stalls.blame import blame
-from jobspec.runtime.stalls.chains import acts, behind, copied, follow, in_circle, other_end, polls
+from jobspec.runtime.stalls.chains import acts, behind, copied, follow, in_circle, other_end, polls, waits_for
 from jobspec.runtime.stalls.cohorts import (
     BUSY_SHARE,
     SHOWN,
@@ -286,14 +286,15 @@ def _chain(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
     able = [process for process in people if waits.of(process).kind != kinds.IDLE and process.threads]
     if not able:
         return None
-    ends = _ends(able, able)
+    every = [process for process in people if process.threads]
+    ends = _ends(able, every)
     if all(waits.of(one).kind in (kinds.RAY, kinds.PLACEMENT) for one in ends):
         return on_ray.all_wait(people)
     # An actor that sleeps for a moment is one that works beside the others, such as a logger.
     steady = [one for one in ends if not (one.command.startswith("ray::") and polls(one))] or ends
     firm = [one for one in steady if waits.of(one).kind != kinds.LOOP] or steady
     firm = [one for one in firm if acts(one)] or firm
-    firm = [one for one in _ends(_roots(able), able) if one in firm] or firm
+    firm = [one for one in _ends(_roots(able), every) if one in firm] or firm
     best = cohorts(firm)
     alike = len(best) > 1 and len(best[-1].members) == len(best[-2].members)
     circle = alike and len(firm) == 2 and in_circle(firm[0], firm)
@@ -304,23 +305,25 @@ def _chain(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
     found = blame("waits", mine, view)
     opened = [one for one in people if waits.of(one).op == kinds.ACCEPT]
     others = [one for one in (*firm, *able, *opened) if one not in found.named and one.name not in found.what]
-    found = replace(found, named=tuple(firm)) if circle else _of_all(found, people, able)
+    found = replace(found, named=tuple(firm)) if circle else _of_all(found, people, every)
     if others:
         said = "; ".join(f"{group.names} {does(group)}{where(group)}" for group in cohorts(others)[:3])
-        circles = [one for one in found.named if in_circle(one, able)]
-        round_ = circles and not any(map(copied, found.named)) and "each waits" not in found.what
+        circles = [one for one in found.named if in_circle(one, every)]
+        each = all(waits_for(one, every) for one in (*found.named, *others))
+        round_ = circles and each and not any(map(copied, found.named)) and "each waits" not in found.what
         found = replace(
             found, what=f"{found.what}, while {said}{': each seems to wait for another' if round_ else ''}"
         )
     return found
 
 
-def _of_all(found: Explanation, people: Sequence[Process], able: Sequence[Process]) -> Explanation:
+def _of_all(found: Explanation, people: Sequence[Process], seen: Sequence[Process]) -> Explanation:
     """Nobody is named where all ranks wait alike for something outside of them. The processes of one rank
     are that rank's, whatever they wait for."""
     ranked = [one for one in people if one.rank]
+    able = [one for one in seen if waits.of(one).kind != kinds.IDLE]
     every = ranked if len({one.rank for one in ranked}) > 1 else list(able)
-    outside = not any(in_circle(one, able) for one in found.named) and "; behind it" not in found.what
+    outside = not any(in_circle(one, seen) for one in found.named) and "; behind it" not in found.what
     if len(every) < 2 or not outside or any(one not in found.named for one in every):
         return found
     if every is not ranked and len(every) < len(people):  # the others do nothing, or were not seen
@@ -334,11 +337,11 @@ def _of_all(found: Explanation, people: Sequence[Process], able: Sequence[Proces
     return replace(found, what=what, named=() if every is ranked else found.named)
 
 
-def _ends(starts: Sequence[Process], able: Sequence[Process]) -> List[Process]:
+def _ends(starts: Sequence[Process], every: Sequence[Process]) -> List[Process]:
     """The ends of the chains that begin there, each once."""
     ends: List[Process] = []
     for start in starts:
-        end = follow(start, able)
+        end = follow(start, every)
         if end not in ends:
             ends.append(end)
     return ends

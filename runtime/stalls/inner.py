@@ -52,7 +52,8 @@ def within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, st
         more = f"; {others[0].thread.label} {does(there)}{at(others[0])}"
         # One that waits for work is told to end by whoever joins it; the place of any other is the cause.
         rests = others[0].kind in (kinds.QUEUE, kinds.LOOP, kinds.IDLE) and others[0].op != kinds.FULL
-        idle = wait.kind == kinds.JOIN and rests
+        native = (others[0].kind, others[0].op) == (kinds.LOCK, kinds.NATIVE)  # as a queue in C
+        idle = (wait.kind == kinds.JOIN and rests) or (wait.kind == kinds.FUTURE and native)
         return wait, more, wait.place if idle else others[0].place
     if others and (inner or not own_pool):
         return wait, f"; {and_threads(process, others)}", wait.place
@@ -175,6 +176,10 @@ def _in_loop(process: Process, wait: Wait) -> Tuple[Wait, str, Optional[Frame]]:
     # It may hold the lock that the others wait for; and those at a queue may only have nothing to do.
     for op, at_what in ((kinds.TURN, "for a lock or a semaphore"), (kinds.INNER, "at a queue")):
         outer = [one for one in waiting if one.op != op]
+        main = [one for one in waiting if op == kinds.INNER and _is_run(one, wait)]
+        if main and main[0].op == op:  # for which the process waits
+            beside = f"; {and_threads(process, outer)}" if outer else ""
+            return main[0], beside, main[0].place
         if len(outer) == 1 < len(waiting):
             rest = next(one for one in waiting if one.op == op)
             more = f"; {_further(process, rest)} {at_what} at {rest.place}"
@@ -185,6 +190,15 @@ def _in_loop(process: Process, wait: Wait) -> Tuple[Wait, str, Optional[Frame]]:
     wait = replace(wait, op=ops.pop()) if len(ops) == 1 and ops <= {kinds.TURN, kinds.SIGNAL} else wait
     places = ", ".join(f"{one.place}" for one in waiting[:SHOWN])
     return wait, f"; its coroutines wait at {places}" if places else "", wait.place
+
+
+def _is_run(task: Wait, wait: Wait) -> bool:
+    """Whether the line of the process runs the loop for that coroutine, as `asyncio.run(main())` does."""
+    outer = task.thread.frames[-1].function.rsplit(".", 1)[-1] if task.thread else ""
+    return (
+        wait.place is not None
+        and re.search(rf"\brun\w*\((?:\w+\.)*{re.escape(outer)}\(", wait.place.text) is not None
+    )
 
 
 def _further(process: Process, wait: Wait) -> str:

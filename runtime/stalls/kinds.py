@@ -20,13 +20,16 @@ PROCESS, RPC = "process", "rpc"  # who is joined, and a future of torch
 JOINED, POOLED, CONNECTS = "joined", "pooled", "connects"  # of the network
 STREAM, SOCKET = "stream", "socket"  # of the network too, for all that is known
 OUTPUT = "output"  # of a child
-SHUTDOWN, BEGUN = "shutdown", "begun"  # of who is idle
+SHUTDOWN, BEGUN, UNUSED = "shutdown", "begun", "unused"  # of who is idle
 OF_QUEUE = "of a queue"  # a lock
 BATON = "baton"  # of a file's lock
 DEBUGGER, TERMINAL, PROMPT, PTY = "debugger", "terminal", "prompt", "pty"  # of a pipe
 CONNECTION = "connection"  # a pipe of multiprocessing
 ON_PEOPLE = (DEBUGGER, TERMINAL, PROMPT)
 TURN, SIGNAL, NATIVE = "turn of others", "signal of others", "C function"  # of locks: none is a lock's name
+SHARED, BENEATH, NOTIFIES = "shared signal", "beneath", "notifies"  # of locks, too
+NO_LOCK = (SIGNAL, SHARED, BENEATH, NOTIFIES, OF_QUEUE)  # these name a lock of their own
+NO_NAMES = ("", SIGNAL, NATIVE, SHARED, BENEATH, NOTIFIES)
 SELECT = "select"  # of others
 
 ON_RANKS = frozenset({COLLECTIVE, RENDEZVOUS, DEVICE})  # these wait for other ranks

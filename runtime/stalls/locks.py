@@ -100,7 +100,7 @@ def _further_in(process: Process) -> Optional[Explanation]:
     or behind a `with` of the program whose lock has no name."""
     thread = waits.working(process)
     wait = waits.of(process)
-    others = wait.kind != kinds.LOCK or wait.op in (kinds.SIGNAL, kinds.OF_QUEUE)
+    others = wait.kind != kinds.LOCK or wait.op in kinds.NO_LOCK
     if thread is None or others or wait.thread is not thread:
         return None
     here = next((frame for frame in thread.frames if not _ACQUIRES.search(frame.function)), None)

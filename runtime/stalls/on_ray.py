@@ -41,6 +41,8 @@ def demand(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
         asked = any("{" in row for row in pending)
         why = str(view.ray.get("have", "")) if asked else _asked(pending[0], view)
         fix = "ask for less (CPUs, GPUs, memory, labels, strategy), end who holds it, or add nodes with it"
+        if "of a placement group" in why:
+            fix = "see its bundle (`placement_group_bundle_index`), and who holds that; or ask for less"
         return Explanation("ray-demand", what, why, fix, named=waiting[0].members, frame=place)
     dead = list(view.ray.get("dead", ()))
     again = list(view.ray.get("restarting", ()))

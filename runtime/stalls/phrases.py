@@ -54,7 +54,11 @@ DOES: Dict[str, Tuple[str, str, bool]] = {
     ),
     kinds.CHILD: ("waits for a process that it has started", "see what that process does", True),
     kinds.JOIN: ("waits for one of its threads", "see the stack of that thread", True),
-    kinds.FUTURE: ("waits for a future", "see who should set its result", True),
+    kinds.FUTURE: (
+        "waits for a future",
+        "see who should set its result; of one that was cancelled, whether that was told to who waits",
+        True,
+    ),
     kinds.NETWORK: (
         "waits for the network",
         "look at the peer; give the request a time limit",
@@ -213,6 +217,11 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
         "see what that call waits for: its arguments, or whoever takes what it yields",
         True,
     ),
+    (kinds.IDLE, kinds.UNUSED): (
+        "runs no code of the program",
+        "see whether a call of it is queued, and for which arguments (`ray list tasks`)",
+        True,
+    ),
     (kinds.IDLE, kinds.RESULTS): (
         "waits to hand over a result of its pool",
         "see what the parent does with the results",
@@ -296,6 +305,24 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
         "waits for an event, a condition or a barrier",
         "see which thread or process should set or reach it, and whether that one was started, waits itself"
         " or has ended",
+        False,
+    ),
+    (kinds.LOCK, kinds.SHARED): (
+        "waits in `wait()` of an event, a condition or a barrier of `multiprocessing`",
+        "see who should set or reach it; or, where that is done already, who has the lock beneath it: a"
+        " process in `set()` or `notify()` keeps it until all that it wakes have answered",
+        False,
+    ),
+    (kinds.LOCK, kinds.BENEATH): (
+        "waits for the lock beneath an event, a condition or a barrier",
+        "see who has it; a process in `set()` or `notify()` of `multiprocessing` keeps it until all that it"
+        " wakes have answered",
+        False,
+    ),
+    (kinds.LOCK, kinds.NOTIFIES): (
+        "waits inside of `set()`, `clear()` or `notify()` of `multiprocessing`",
+        "see who has the lock beneath it, and whether a process was killed while it waited there: whoever"
+        " wakes it waits for its answer; make such an event anew once one of its processes has ended",
         False,
     ),
     (kinds.QUEUE, kinds.FULL): (

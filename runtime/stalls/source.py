@@ -17,6 +17,7 @@ from jobspec.runtime.stalls.stacks import Frame, Process
 
 MAX_BYTES = 2 * 1024**2
 MAX_TEXT = 160
+_OF_LOCKS = re.compile(r"/(?:threading|multiprocessing/synchronize)\.py$")
 _SECRET = re.compile(
     r"""(?i)((?:key|token|password|passwd|secret)\w*["']?\]?\s*[=:]\s*[bfru]{0,2}["'])[^"']+"""
 )
@@ -36,14 +37,19 @@ class Sources:
         return replace(process, threads=threads)
 
     def frame(self, frame: Frame) -> Frame:
-        """The frame with its line and the locks held there; one of a library stays as it is."""
-        if not frame.line or not frame.file.startswith("/") or is_library(frame):
+        """The frame with its line and the locks held there; one of a library stays as it is. Those of
+        Python's locks have their line: it tells a wait for a signal from one for the lock beneath."""
+        library = is_library(frame)
+        if not frame.line or not frame.file.startswith("/"):
+            return frame
+        if library and not _OF_LOCKS.search(frame.file):
             return frame
         lines, tree = self._read(frame.file)
         if frame.line > len(lines):
             return frame
         text = _SECRET.sub(r"\1***", lines[frame.line - 1].strip())[:MAX_TEXT]
-        return replace(frame, text=text, held=held(tree, frame.line) if tree is not None else ())
+        holds = tree is not None and not library
+        return replace(frame, text=text, held=held(tree, frame.line) if tree and holds else ())
 
     def _read(self, file: str) -> Tuple[List[str], Optional[ast.AST]]:
         if file not in self._files:

@@ -23,6 +23,7 @@ _JOINED = re.compile(r"\b(?!thread\b|worker\b)(\w{4,})\.join\(")  # a name that 
 _LOCK = re.compile(r"^(?:async )?with (.+?):|^(?:\w+ = )?([\w.\[\]]+)\.acquire\(")
 _AWAITED = re.compile(r"([\w.\[\]]+)\.wait(?:_for)?\(")
 _LOCKISH = re.compile(r"(?i)lock|mutex|sem|guard|cond\b")
+RETAKES = re.compile(r"\b_acquire_restore\(|^self\._lock\.acquire\(")  # of Python's conditions
 _SECONDS = re.compile(r"\bsleep\((\d+(?:\.\d+)?|\.\d+)\)")
 
 

@@ -44,6 +44,7 @@ FRAMES: Tuple[Tuple[str, Pattern[str], Pattern[str]], ...] = tuple(
         (kinds.FUTURE, r"concurrent/futures/\w+\.py", r"result|exception|wait|as_completed"),
         (kinds.JOIN, r"threading\.py", r"join|_wait_for_tstate_lock|_shutdown"),
         (kinds.LOCK, r"threading\.py|multiprocessing/synchronize\.py", r"wait|acquire|__enter__|wait_for"),
+        (kinds.LOCK, r"multiprocessing/synchronize\.py", r"set|clear|notify\w*"),
         (kinds.LOOP, r"asyncio/(?:base_events|runners)\.py|uvloop/\S+",
          r"run_forever|run_until_complete|_run_once|run"),
         (kinds.NETWORK, r"socket\.py|ssl\.py|http/client\.py",
@@ -53,6 +54,11 @@ FRAMES: Tuple[Tuple[str, Pattern[str], Pattern[str]], ...] = tuple(
         (kinds.NETWORK, r"grpc/_channel\.py", r"_blocking|__call__|_next|result|wait"),
     )
 )  # fmt: skip
+# What a queue or a connection calls to wait; anything else that it calls makes an object of what has come.
+WAITING = re.compile(
+    r"multiprocessing/(?:queues|connection|synchronize|pool|managers|popen_\w+|process)\.py:(?!\w*[rR]ebuild)"
+    r"|(?:^|/)(?:threading|queue|selectors|socket|contextlib|weakref|util)\.py:"
+)
 TASKS = tuple(
     (kind, re.compile(rf"(?:^|/)(?:{file})"), frozenset(functions))
     for kind, file, functions in (
@@ -88,6 +94,7 @@ POOLS = re.compile(
 # What exactly is waited for, by the frame that says the kind.
 FRAME_OPS: Tuple[Tuple[str, Pattern[str], str], ...] = (
     (kinds.LOCK, re.compile(r":wait(?:_for)?$"), kinds.SIGNAL),
+    (kinds.LOCK, re.compile(r":(?:set|clear|notify\w*)$"), kinds.NOTIFIES),
     (kinds.LOCK, re.compile(r"queues?\.py:"), kinds.OF_QUEUE),
     (kinds.CHILD, re.compile(r"subprocess\.py:_?communicate$"), kinds.OUTPUT),
     (kinds.QUEUE, re.compile(r"ray/util/queue\.py:"), kinds.OF_RAY),

@@ -5,6 +5,7 @@ Rules alone: a frame of a library that waits says for what. Where only the syste
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Iterator, List, Optional, Tuple
 
@@ -199,6 +200,8 @@ def _by_frames(thread: Thread, place: Optional[Frame]) -> Optional[Wait]:
         name = frame.function.rsplit(".", 1)[-1]
         rules = wait_rules.FRAMES
         kind = next((k for k, file, func in rules if file.search(frame.file) and func.match(name)), None)
+        if kind in (kinds.QUEUE, kinds.PIPE) and _has_item(thread, frame):
+            kind = None
         if kind == kinds.QUEUE and _at_its_lock(thread, name):
             kind = kinds.LOCK
         if kind is not None and not (
@@ -207,11 +210,13 @@ def _by_frames(thread: Thread, place: Optional[Frame]) -> Optional[Wait]:
             lock = texts.wanted_lock(place.text) if kind == kinds.LOCK and place else ""
             at = f"{frame.file}:{name}"
             op = next((op for k, to, op in wait_rules.FRAME_OPS if k == kind and to.search(at)), "")
+            op, lock = _beneath(thread, op), "" if op == kinds.NOTIFIES else lock
             found = Wait(kind, place, thread, name if kind in kinds.ON_RANKS else lock or op)
         elif (
             found
             and found.op in (*wait_rules.OF_PIPES, kinds.PROXY)
             and frame.file.endswith("multiprocessing/managers.py")
+            and not _has_item(thread, frame)
         ):
             found = Wait(
                 kinds.LOCK if name in ("acquire", "__enter__") else kinds.QUEUE, place, thread, kinds.PROXY
@@ -233,7 +238,9 @@ def _pooled(process: Process, thread: Thread) -> str:
     """What else than waiting for work it does, without a frame of the program."""
     if any(frame.function.endswith((".put", "_sendback_result")) for frame in thread.frames):
         return kinds.RESULTS
-    return kinds.BEGUN if wait_rules.RAY_CALL.match(process.command) else ""
+    if wait_rules.RAY_CALL.match(process.command):
+        return kinds.BEGUN
+    return kinds.UNUSED if process.command.startswith("ray::") else ""
 
 
 def _may_be_gpu(process: Process, call: str) -> bool:
@@ -251,6 +258,27 @@ def _at_its_lock(thread: Thread, name: str) -> bool:
     inner = thread.frames[0]
     entered = inner.function.rsplit(".", 1)[-1] == "__enter__"
     return entered and (name == "put" or inner.file.endswith("threading.py"))
+
+
+def _has_item(thread: Thread, frame: Frame) -> bool:
+    """Whether what it asked for has come, and is unpickled now: that may ask another process for more, as
+    for the memory of a tensor. What it asked before is no longer waited for."""
+    further = [one for one in thread.frames[: thread.frames.index(frame)] if one.file.endswith(".py")]
+    if not further or not re.search(r"multiprocessing/\w+\.py$", frame.file):
+        return False
+    return wait_rules.WAITING.search(f"{further[-1].file}:{further[-1].function}") is None
+
+
+def _beneath(thread: Thread, op: str) -> str:
+    """What is waited for at a condition or an event: its signal, or the lock beneath, which who was woken
+    takes again. Only the line tells."""
+    inner = thread.frames[0]
+    if op != kinds.SIGNAL or not inner.file.endswith(("threading.py", "multiprocessing/synchronize.py")):
+        return op
+    if inner.function.endswith("__enter__") or texts.RETAKES.search(inner.text):
+        return kinds.BENEATH
+    shared = inner.file.endswith("multiprocessing/synchronize.py") and not inner.text
+    return kinds.SHARED if shared else op
 
 
 def _inner(thread: Thread, place: Optional[Frame]) -> Iterator[Frame]:

@@ -21,11 +21,11 @@ def test_run_of_an_unknown_framework_is_judged_as_command(project: Project) -> N
     done = project.cli("judge", str(folder), "--steps", "50")
     assert done.code == 3, done.text
     assert "time limit; step 13 of 50, counted from 0, is the last that was read" in done.out
-    assert "no known framework was recognized" in done.out
+    assert "jobspec recognized no framework" in done.out
 
 
 def test_level_of_an_unknown_framework_is_an_error(project: Project) -> None:
     (project.root / "x.log").write_text("step 1 loss 0.3\n")
     done = project.cli("judge", str(project.root / "x.log"), "--level", "grpo")
     assert done.code == 2
-    assert "hold no sign that jobspec knows of a framework" in done.err
+    assert "jobspec found no sign of a framework" in done.err

@@ -70,7 +70,7 @@ def test_every_attempt_gets_its_end() -> None:
 def test_stall_names_silence_phase_and_pace() -> None:
     cause = first_cause(scan_files([CASES / "stall-then-time-limit" / "input.log"]))
     assert cause is not None
-    assert cause.title == "nothing shows work for 18 h 58 min before the end"
+    assert cause.title == "no known sign of work for 18 h 58 min before the end"
     assert "stall-then-time-limit/input.log:494, 18 h 58 min before" in cause.why
     assert "`▶ Generating responses for batch of size 1024...`" in cause.why
     assert "no pause between earlier signs of work was longer than 20 min" in cause.why

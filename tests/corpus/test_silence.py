@@ -206,7 +206,7 @@ def test_watchdog_comes_with_the_last_work() -> None:
     )
     cause = cause_of([*SKYRL, watchdog, "srun: error: n1: task 3: Aborted"])
     assert cause is not None and cause.signature == "effect.nccl-watchdog"
-    assert cause.facts[0].startswith(f"the last sign of work is log:{len(SKYRL)}: ")
+    assert cause.facts[0].startswith(f"the last line known as a sign of work is log:{len(SKYRL)}: ")
 
 
 SAVING = "(skyrl_entrypoint pid=4021) {}.102 | INFO     | skyrl.train.trainer:train:244 - {}: 'save_hf_model'"

@@ -49,7 +49,9 @@ def test_each_kind_is_there_missing_or_not_asked(tmp_path: Path) -> None:
     log = "[attempts/1/logs/n1/checks-bridge.log:"
     assert found["provider and config unit tests"].startswith(f"there (2 passed in {PROVIDER}) {log}")
     assert found["parameter mapping tests"].startswith("there (4 passed in ")
-    assert found["import from Hugging Face or roundtrip"] == f"missing (no passed test of {IMPORT} is shown)"
+    assert (
+        found["import from Hugging Face or roundtrip"] == f"missing (jobspec read no passed test of {IMPORT})"
+    )
     assert found["generation or logits comparison"] == "not asked"
     assert found["this external-loop run"] == "there (X policy run: Pass)"
 
@@ -60,7 +62,7 @@ def test_a_failed_test_leaves_nothing_there(tmp_path: Path) -> None:
     )
     assert found["provider and config unit tests"].startswith("missing (tests failed: 1 failed, 4 passed in")
     assert found["generation or logits comparison"].startswith("missing (tests failed: ")
-    assert found["parameter mapping tests"] == f"missing (no passed test of {MAPPING} is shown)"
+    assert found["parameter mapping tests"] == f"missing (jobspec read no passed test of {MAPPING})"
     assert found["this external-loop run"] == "missing (X policy run: Skipped)"
 
 

@@ -118,7 +118,7 @@ def test_program_of_no_known_framework_is_judged(tmp_path: Path, capsys: pytest.
     assert main(["judge", str(tmp_path), "--level", "0", "--steps", "50"]) == 3
     said = capsys.readouterr().out
     assert "time limit" in said and "step 14 of 50" in said
-    assert "no known framework was recognized" in said and "judged as command" in said
+    assert "jobspec recognized no framework" in said and "judged as command" in said
     assert "(means of" not in said and "first and last of 14 finite values" in said
     (tmp_path / "sacct.txt").unlink()
     assert main(["judge", str(tmp_path), "--steps", "14"]) == 0
@@ -150,7 +150,7 @@ def test_metrics_of_another_run_prove_no_learning(tmp_path: Path) -> None:
 def test_asked_steps_that_no_file_shows_are_not_proved(tmp_path: Path) -> None:
     write(tmp_path / "train.log", ["Filtering: 12000 -> 0 rows", "done", "exit code 0"])
     verdict = judged(tmp_path, "command", "run", steps=100)
-    assert verdict.result is Result.BLOCKED and "loss or reward of the 100 train steps" in verdict.reason
+    assert verdict.result is Result.BLOCKED and "no loss and no reward of the 100 train steps" in verdict.reason
 
 
 def test_save_that_fails_behind_the_last_step_ends_the_run(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_a_metric_that_is_to_move_is_judged_of_any_program(
     (tmp_path / "train.log").write_text("done\nexit code 0\n")
     assert main(["judge", str(tmp_path), "--level", "2", "--learning", "loss", "--steps", "40"]) == 0
     assert "judged as command" in capsys.readouterr().out
-    with pytest.raises(JobspecError, match="no sign that jobspec knows"):
+    with pytest.raises(JobspecError, match="jobspec found no sign of a framework"):
         framework_of(tmp_path, "checkpoint", learning=True)
 
 
@@ -131,7 +131,7 @@ def test_report_says_that_the_framework_is_inferred(
 
 
 def test_inferred_steps_are_said_to_be(tmp_path: Path) -> None:
-    text = "the values in train.log name no step: it is inferred from the progress bar or their order"
+    text = "the steps of values in train.log are inferred, from a progress bar or from their order"
     (tmp_path / "train.log").write_text("".join(f"{bar(s, 3)}\n{logged(s)}\n" for s in (1, 2, 3)))
     assert text in judged(tmp_path)[1].limitations
     (tmp_path / "trainer_state.json").write_text(trainer_state(3))
@@ -345,7 +345,7 @@ def test_resume_without_a_file_of_its_state_is_not_shown(lack: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("second", "steps", "reason"),
     [
-        ((), 4, "a known line of a process that went on"),
+        ((), 4, "no line of a process that went on"),
         (("  Continuing training from global step 3",), 4, "the checkpoint of step 3"),
         (
             (WENT_ON, "Didn't find an RNG file, if you are resuming a training"),
@@ -368,7 +368,7 @@ def test_empty_file_holds_no_weights(tmp_path: Path) -> None:
     for step in (2, 4):
         (tmp_path / f"out/checkpoint-{step}/adapter_model.safetensors").write_bytes(b"")
     verdict = judged(tmp_path, level="checkpoint", steps=4)[1]
-    assert item(verdict, "Checkpoint").reason.endswith("lies here: `adapter_model.safetensors` is empty")
+    assert item(verdict, "Checkpoint").reason.endswith("weights: `adapter_model.safetensors` is empty")
     assert (
         item(verdict, "Resume").status is Status.BLOCKED
         and "the weights in `" in item(verdict, "Resume").reason

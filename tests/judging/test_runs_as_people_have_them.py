@@ -153,7 +153,7 @@ def test_skyrl_says_that_it_saved_and_loaded(tmp_path: Path) -> None:
     verdict = judged(tmp_path, "skyrl", "checkpoint", steps=8)
     checkpoint = next(item for item in verdict.deliverables if item.name == "Checkpoint")
     assert (verdict.result, checkpoint.status) == (PASS, Status.PASS)
-    assert "no files of it were found" in checkpoint.reason
+    assert "jobspec found no files of it" in checkpoint.reason
 
 
 def test_skyrl_scores_of_each_evaluation_have_their_step(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_values_without_any_step_are_told(tmp_path: Path) -> None:
     write(tmp_path / "log.jsonl", (json.dumps({"reward": value}) for value in rising(60)))
     verdict = judged(tmp_path, learning="reward")
     assert verdict.result is BLOCKED
-    assert verdict.reason.startswith("Learning: no value of `reward` names its step")
+    assert verdict.reason.startswith("Learning: jobspec read no step beside the values of `reward`")
 
 
 @pytest.mark.parametrize("steps_after", (0, 13))
@@ -224,7 +224,7 @@ def test_line_of_the_shutdown_is_not_said_to_be_outlived(tmp_path: Path) -> None
     assert [(one.what, one.fix) for one in found] == [
         (
             "a line looks like a failure: Killed",
-            "look at the line once: the verdict does not rest on it",
+            "look at the line once: jobspec does not take it for the cause",
         )
     ]
 
@@ -301,7 +301,7 @@ def test_checkpoint_too_deep_to_be_found_is_not_said_to_be_missing(tmp_path: Pat
     write(tmp_path / "a/b/c/d/e/checkpoint-40/trainer_state.json", [json.dumps(state)])
     write(tmp_path / "train.log", trainer(40, 40))
     verdict = judged(tmp_path, "trl", "checkpoint")
-    assert "no checkpoint with a `trainer_state.json` was found" in verdict.reason
+    assert "jobspec found no checkpoint with a `trainer_state.json`" in verdict.reason
 
 
 def test_exit_of_a_program_by_itself_is_no_signal(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from jobspec.evidence.log_facts import scan_facts
 from jobspec.report.lines import figure_name, figure_text
 from jobspec.verdict import Figure, Verdict
 from tests.judging.test_runs_as_people_have_them import BLOCKED, judged, records, rising, trainer, write
@@ -90,7 +91,7 @@ def test_files_that_a_listing_names_are_told(tmp_path: Path) -> None:
 def test_only_a_run_that_samples_is_said_to_lack_a_reward(tmp_path: Path) -> None:
     rows = [{"step": step, "loss": 1.0, "completions/mean_length": 90.0} for step in range(1, 9)]
     write(tmp_path / "metrics.jsonl", map(json.dumps, rows))
-    assert "no completion is shown to be rated" in said(judged(tmp_path, "trl"))
+    assert "that a completion was rated is not proved" in said(judged(tmp_path, "trl"))
     write(tmp_path / "metrics.jsonl", (json.dumps({"step": row["step"], "loss": 1.0}) for row in rows))
     assert "rated" not in said(judged(tmp_path, "trl"))
 
@@ -139,3 +140,34 @@ def test_fsdp_is_told_by_the_class_of_its_configuration(tmp_path: Path) -> None:
     text = said(judged(tmp_path, "verl"))
     assert "an engine other than Megatron is set" in text
     assert "`megatron.bridge`: that it ran is not proved" not in text
+
+
+def test_a_step_that_each_line_names_is_not_inferred(tmp_path: Path) -> None:
+    """ms-swift's dicts name it; the one of the end does not."""
+    lines = [
+        f"{{'loss': {0.5 - step / 100:.4f}, 'reward': {step / 40:.3f}, 'epoch': {step / 30:.2f},"
+        f" 'global_step/max_steps': '{step}/30'}}"
+        for step in range(1, 31)
+    ]
+    write(tmp_path / "console.log", [*lines, "{'train_runtime': 812.1, 'train_loss': 0.3, 'epoch': 1.0}"])
+    verdict = judged(tmp_path, steps=30)
+    assert "are inferred" not in said(verdict)
+    write(tmp_path / "console.log", [line.partition(", 'global_step")[0] + "}" for line in lines])
+    assert "the steps of values in console.log are inferred" in said(judged(tmp_path, steps=30))
+
+
+def test_a_failure_that_ended_the_run_leaves_no_word_about_its_exit_code(tmp_path: Path) -> None:
+    failed = ["Traceback (most recent call last):", '  File "a.py", line 1, in <module>', "ValueError: x"]
+    write(tmp_path / "out.log", [*trainer(22, 80), *failed])
+    assert "exit code" not in said(judged(tmp_path, steps=80))
+
+
+def test_the_steps_and_the_model_of_a_fork_of_verl_are_read(tmp_path: Path) -> None:
+    rows = [{"step": step, "actor": {"grad_norm": 1.2, "pg_loss": 0.01}} for step in range(1, 5)]
+    write(tmp_path / "experiment_log.jsonl", [json.dumps(row) for row in rows])
+    command = "+ python3 -m verl.trainer.main config=a.yaml worker.actor.model.model_path=Qwen/Qwen2.5-VL-3B"
+    write(tmp_path / "out.log", [command, "(WorkerDict pid=8) FSDP wrap policy: functools.partial()"])
+    text = said(judged(tmp_path, framework="verl", steps=60))
+    assert "trained steps read: 4 of 60" in text
+    assert "no record of a trained step" not in text
+    assert scan_facts([(tmp_path / "out.log", "out.log")]).model == "Qwen/Qwen2.5-VL-3B"

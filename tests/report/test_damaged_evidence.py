@@ -176,7 +176,7 @@ def sizes_gone(found: list[Record]) -> list[Record]:
 TRACEBACK = (
     'Traceback (most recent call last):\n  File "/src/x.py", line 3, in f\n    g()\nValueError: boom\n'
 )
-NO_STEP = r"no train step logged|was never logged|no metrics|first missing"
+NO_STEP = r"no train step logged|was not found|no metrics|first missing"
 NO_RESULTS = r"`results.json` is missing, torn or of another attempt"
 
 DAMAGES: dict[str, Damage] = {
@@ -248,14 +248,14 @@ DAMAGES: dict[str, Damage] = {
     # Logs.
     "log without its end": Damage(
         on_logs(lambda text: "".join(text.splitlines(True)[: -max(2, len(text.splitlines()) // 3)])),
-        r"not in the log|did not run|no complete checkpoint|no process|no known line",
+        r"not in the log|did not run|no complete checkpoint|no process|jobspec read no line",
         NO_LOG_NEEDED,
         silent=NO_LOG_NEEDED,
     ),
     "log gone": Damage(on_logs(lambda text: None), r"log of `[\w-]+`, `[\w/.-]+`, is missing", NO_LOG_NEEDED),
     "log empty": Damage(
         on_logs(lambda text: ""),
-        r"no log was kept|no known line names|no known line shows|no complete checkpoint",
+        r"jobspec found no log|jobspec read no line",
         NO_LOG_NEEDED,
         silent=NO_LOG_NEEDED,
     ),

@@ -40,7 +40,7 @@ def _hf_import(run: VariantRun) -> Answer:
     used, built = run.lines.get("conversion", ()), run.lines.get("built", ())
     used = used or (run.lines.get("imported", ()) if run.foreign else ())
     if not used or not built:
-        return run.unseen("no known line shows that Megatron-Bridge imported weights")
+        return run.unseen("jobspec did not read that Megatron-Bridge imported weights")
     if not run.foreign and not any(line.groups[0].endswith(OWN_FOLDER) for line in used):
         return run.failed(
             f"the import went to {used[0].groups[0]}, not to this attempt's folder", [used[0].item]
@@ -117,7 +117,7 @@ def _resume(run: VariantRun) -> Answer:
     """`Pass` with a save, its load by another process, and a later train step."""
     load = last_load(run)
     if load is None:
-        return run.unseen("no known line shows that Megatron-Bridge loaded a checkpoint")
+        return run.unseen("jobspec did not read that Megatron-Bridge loaded a checkpoint")
     step = int(load.groups[1])
     problem = resume_problem(run, load)
     if problem is not None:
@@ -127,7 +127,7 @@ def _resume(run: VariantRun) -> Answer:
     first = (line.item for line in saves if line.file != load.file or line.number < load.number)
     saved = next(first, None) or complete_checkpoints(run).get(step)
     if saved is None:
-        return run.unseen(f"step {step} was loaded, but nothing shows its save", [load.item, after])
+        return run.unseen(f"step {step} was loaded, and jobspec read no line of its save", [load.item, after])
     return run.passed(f"step {step} was saved, loaded, and training went on", [saved, load.item, after])
 
 
@@ -148,4 +148,6 @@ def resume_problem(run: VariantRun, load: Line) -> Answer | None:
         )
     if any(run.lines.get(name) for name in STEP_LINES) or max(run.logged, default=0) <= step:
         return run.failed(f"step {step} was loaded, and the process trained no later step", [load.item])
-    return run.unseen(f"step {step} was loaded, and no known line shows a later train step", [load.item])
+    return run.unseen(
+        f"step {step} was loaded, and jobspec read no line that shows a later train step", [load.item]
+    )

@@ -85,7 +85,7 @@ def judge_pipeline(
         trained = training_deliverable(own, REWARD)
         yield replace(trained, name=f"{part.name}: {trained.name}")
     else:
-        reason = "not shown: no metrics among the files are known to be this pipeline's"
+        reason = "not shown: jobspec read no metrics that are known to be this pipeline's"
         yield Deliverable(f"{part.name}: {TRAINING}", Status.BLOCKED, reason=reason)
     yield judge_versions(part, pipeline, _first_step(own), lost)
     yield judge_sharing(part, pipeline, lost)
@@ -156,7 +156,9 @@ def judge_end(part: PartPlan, pipeline: PipelineSeen, seen: Seen, lost: Status =
         return Deliverable(name, Status.FAIL, (seen.broke.item,), reason)
     if pipeline.returned is None:
         begun = (
-            "no known line names the pipeline" if not pipeline.id else "the pipeline's end is not in the log"
+            "jobspec read no line that names the pipeline"
+            if not pipeline.id
+            else "the pipeline's end is not in the log"
         )
         reason = f"{begun}: RLix stopped Ray ({seen.reason})" if seen.shutdown is not None else begun
         status = Status.FAIL if seen.shutdown is not None else lost
@@ -179,12 +181,16 @@ def judge_versions(
     name = f"{part.name}: Weight version"
     before, after = pipeline.steps
     if not after:
-        return Deliverable(name, lost, reason="no known line shows that a train step published weights")
+        return Deliverable(
+            name, lost, reason="jobspec read no line that shows that a train step published weights"
+        )
     steps = sorted(after)
     begin = steps[0] if first is None else min(first, steps[0])
     missing = next((s for s in range(begin, part.steps or steps[-1] + 1) if s not in after), None)
     if missing is not None:
-        reason = f"no known line shows that train step {missing}, counted from 0, published weights"
+        reason = (
+            f"jobspec read no line that shows that train step {missing}, counted from 0, published weights"
+        )
         return Deliverable(name, lost, (after[steps[-1]].item,), reason)
     # RLix calls the weights after step N version N or, since May 2026, N + 1; one run has one convention.
     ahead = after[steps[0]].version - steps[0]
@@ -199,7 +205,7 @@ def _in_turn(name: str, steps: list[int], before: dict[int, Line], after: dict[i
     """`Pass` when the order of lines shows each step after the weights of the step before."""
     unknown = next((s for s in steps if s not in before), None)
     if unknown is not None:
-        reason = f"no known line shows when train step {unknown}, counted from 0, got its GPUs"
+        reason = f"jobspec read no line that shows when train step {unknown}, counted from 0, got its GPUs"
         return Deliverable(name, Status.FAIL, (after[unknown].item,), reason)
     for step in steps[:-1]:
         granted, published = before[step + 1], after[step]
@@ -222,11 +228,13 @@ def judge_sharing(part: PartPlan, pipeline: PipelineSeen, lost: Status = Status.
         reason = "RLix says that waking engines, or giving them weights, failed"
         return Deliverable(name, Status.FAIL, (pipeline.failed_expand.item,), reason)
     if not pipeline.shrinks:
-        return Deliverable(name, lost, reason="no known line shows an engine that was put to sleep")
+        return Deliverable(
+            name, lost, reason="jobspec read no line that shows an engine that was put to sleep"
+        )
     first = min(pipeline.after.values(), key=lambda line: line.at, default=None)
     woken = [line for line in pipeline.expands if first is not None and line.at > first.at]
     if first is None or not woken:
-        reason = "no known line shows an engine that was woken after a train step"
+        reason = "jobspec read no line that shows an engine that was woken after a train step"
         return Deliverable(name, lost, (pipeline.shrinks[0].item,), reason)
     if max(line.version for line in woken) < first.version:
         reason = (
@@ -246,7 +254,7 @@ def judge_checkpoint(evidence: Evidence, part: PartPlan) -> Deliverable:
     folder = Path(evidence.plan.checkpoint_dir or evidence.root / "checkpoints", part.name)
     checkpoints = read_checkpoints(folder)
     if not checkpoints and evidence.foreign:  # their folders have names of their own
-        reason = "not shown: no checkpoint among the files is known to be this pipeline's"
+        reason = "not shown: jobspec found no checkpoint that is known to be this pipeline's"
         return Deliverable(name, Status.BLOCKED, reason=reason)
     if not checkpoints:
         return Deliverable(name, Status.FAIL, reason=f"`{folder}` has no complete checkpoint")
@@ -271,9 +279,7 @@ def judge_compared(
         reason = "sum, largest and smallest weight were those of the trainer"
         yield Deliverable(COMPARED, Status.PASS, tuple(item for _, item in shown[:2]), reason, required=False)
     elif any(asked):
-        reason = (
-            "no known line shows a comparison, of which RLix prints only differences for NeMo-RL: not proved"
-        )
+        reason = "jobspec read no line of a comparison, of which RLix prints only differences for NeMo-RL"
         yield Deliverable(COMPARED, Status.SKIPPED, reason=reason, required=False)
 
 
@@ -287,11 +293,11 @@ def judge_shared(evidence: Evidence, pipelines: list[tuple[str, PipelineSeen]]) 
             alone -= {name, other_name}
             items += [line.item for line in both]
     if len(pipelines) < 2:
-        reason = f"the logs show {'only one' if pipelines else 'no'} pipeline"
+        reason = f"jobspec read {'one pipeline alone' if pipelines else 'no pipeline'} in the logs"
         return Deliverable(SHARED, missing_status(evidence), reason=reason, required=required)
     if alone:
         which = next(name for name, _ in pipelines if name in alone)
-        reason = f"no log shows `{which}` train while another pipeline was under way"
+        reason = f"jobspec read no line that shows `{which}` train while another pipeline was under way"
         return Deliverable(SHARED, missing_status(evidence), tuple(items[:2]), reason, required)
     reason = f"each of {len(pipelines)} pipelines trained while another one was under way"
     return Deliverable(SHARED, Status.PASS, tuple(items[:2]), reason, required)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SHOW = f"print `{BRIDGE}.__file__` in a worker, and name the checkout that it must come from"
 OWN_CORE = "3rdparty/Megatron-LM"
-DRIVER_ONLY = "no line of a Ray worker shows its import of Megatron-Bridge: the driver's may be another one"
+DRIVER_ONLY = "jobspec read no line of a Ray worker about Megatron-Bridge: the driver's may be another one"
 CORE_UNKNOWN = "which `megatron.core` was imported is not proved"
 
 
@@ -66,7 +66,7 @@ def judge_import(evidence: Evidence, framework: str, named: str = "", probe: str
 
 def _seen_by(workers: Sequence[ImportLine]) -> str:
     if not workers:
-        return "no import line is from a Ray worker"
+        return "jobspec read no import line of a Ray worker"
     in_ray = any(line.worker for line in workers)
     return "also in a Ray worker" if in_ray else "also in the interpreter of the Megatron worker"
 
@@ -82,7 +82,9 @@ def _problem(
         reason = "no checkout is named for the comparison: which Bridge ran is not proved"
         seen = lines[0] if lines else None
         if seen is None and evidence.foreign:
-            reason = "no checkout is named for the comparison, and no known line shows an import of"
+            reason = (
+                "no checkout is named for the comparison, and jobspec read no line that shows an import of"
+            )
             return f"{reason} `{BRIDGE}`: that it ran is not proved", ()
         if seen is None:
             return reason, ()
@@ -99,7 +101,7 @@ def _problem(
         return f"not shown: `{BRIDGE}` was recorded on {too_few} nodes", ()
     if not lines:
         return (
-            f"not shown: no known line says where `{BRIDGE}` was imported from;"
+            f"not shown: jobspec read no line that says where `{BRIDGE}` was imported from;"
             " which Bridge ran is not proved",
             (),
         )

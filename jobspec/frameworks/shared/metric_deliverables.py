@@ -89,7 +89,7 @@ def learning_deliverable(evidence: Evidence) -> Deliverable:
     reasons += [trouble.what for trouble in problems][:MAX_TOLD]
     last, planned = evidence.metrics.steps_done(), evidence.plan.expect.steps
     if evidence.foreign and last < planned:  # what the other steps would have shown is not known
-        reasons.insert(0, f"not shown: the metrics end at step {last:g} of {planned}")
+        reasons.insert(0, f"not shown: the metrics that were read end at step {last:g} of {planned}")
         return Deliverable(LEARNING, Status.BLOCKED, ends, "; ".join(reasons))
     return Deliverable(LEARNING, Status.BLOCKED if signal.unclear else Status.FAIL, ends, "; ".join(reasons))
 
@@ -208,12 +208,13 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
     done = f"{due - sum(gap.stop - gap.start for gap in gaps)} of {due} {kind} {ran}"
     counted = evidence.foreign and _only_counted(evidence, rows)
     if counted:
-        done = f"{len(rows)} records of train steps were read, which name no step"
+        done = f"{len(rows)} records of train steps were read, and no step's number beside them"
     if evidence.foreign and gaps and gaps[0].start == first:
-        reason = f"the files show the train steps from {gaps[0].stop} on: those before are not proved"
+        reason = f"jobspec read the train steps from {gaps[0].stop} on: those before are not proved"
         return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
     if gaps and _miscounted(evidence, rows):
-        reason = f"{len(rows)} records name no step, and a checkpoint is of a later one: the end is not shown"
+        reason = f"{len(rows)} records were read and no step's number beside them, and a checkpoint is of a later one:"
+        reason += " the end is not shown"
         return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
     if gaps:
         kept_in_part = evidence.foreign and not failure_shown(evidence)

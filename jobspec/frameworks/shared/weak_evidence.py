@@ -89,7 +89,7 @@ def model_limits(model: str, with_media: bool) -> Iterator[str]:
     if RANDOM.search(model):
         yield f"by its name `{model}` has random weights: no compatibility with real weights is proved"
     if SEES.search(model) and not with_media:
-        yield f"`{model}` takes images or sound, and no known setting shows any: that path is not proved"
+        yield f"`{model}` takes images or sound, and jobspec read no setting for any: that path is not proved"
 
 
 def made_for_a_test(parameters: float, bound: str = "") -> Iterator[str]:

@@ -56,6 +56,7 @@ LOADED = {
     "trainer state": re.compile(rf"^{re.escape(STATE)}$"),
 }
 MIN_ALIKE = 3  # values of one record
+NOT_READ = "jobspec read no line of a process that went on from a saved step"
 INFERRED = (
     "that optimizer, scheduler and random state were loaded is inferred: their files lie in the checkpoint,"
     " and the Trainer loads what lies there"
@@ -91,12 +92,12 @@ def judge_found(evidence: Evidence) -> Deliverable:
         if (found := began_anew(evidence)) is not None:
             return found
         lack = f"the random state at step {anew.step}" if (anew := _without_random(trainings)) else ""
-        return _blocked(lack or "a known line of a process that went on from a saved step")
+        return _blocked(lack) if lack else Deliverable(RESUME, Status.BLOCKED, reason=NOT_READ)
     step, line = resumed.step, resumed.went_on
     last = evidence.metrics.last_step() or 0
     if resumed.total is not None and resumed.had_none_left and step >= last:
         reason = f"a process was to go on from step {step}, with {resumed.planned} steps in all:"
-        reason += " none was left, no later one was read, and that it trains on is not shown"
+        reason += " none was left, jobspec read no later one, and that it trains on is not shown"
         return Deliverable(RESUME, Status.BLOCKED, (line, resumed.total), reason, fix=NONE_LEFT)
     metric = trained_by(evidence)
     lost = lost_at(evidence.metrics.series(metric), step, falls=metric == "loss")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MAX_LISTING = 64 * 1024
 ANY_ENGINE = "which engine generated is not judged"
-NOT_RATED = "no `reward` was read: no completion is shown to be rated"
+NOT_RATED = "jobspec read no `reward`: that a completion was rated is not proved"
 SAMPLED = re.compile(r"^(?:train/)?completions?[/_]")
 
 
@@ -76,7 +76,7 @@ def _found_checkpoint(evidence: Evidence) -> Deliverable:
     saved = [one for one in evidence.checkpoints if STATE in one.files]
     last = evidence.plan.expect.steps
     if not saved:
-        reason = f"no checkpoint with a `{STATE}` was found"
+        reason = f"jobspec found no checkpoint with a `{STATE}`"
         return Deliverable(CHECKPOINT, Status.BLOCKED, reason=reason)
     newest = max(saved, key=lambda one: one.step)
     item = EvidenceItem(newest.path, text=f"checkpoint of step {newest.step}, {newest.bytes} bytes")
@@ -84,11 +84,11 @@ def _found_checkpoint(evidence: Evidence) -> Deliverable:
     lacks = [what for what, names in PARTS.items() if not any(names.search(file) for file in files)]
     if lacks:
         empty = [file for file in newest.files if file not in files]
-        reason = f"of the checkpoint of step {newest.step} no file of {' or '.join(lacks)} lies here"
+        reason = f"of the checkpoint of step {newest.step} jobspec found no file of {' or '.join(lacks)}"
         reason += f": `{empty[0]}` is empty" if empty else _listed(evidence, newest, lacks)
         return Deliverable(CHECKPOINT, Status.BLOCKED, (item,), reason)
     if part := missing_shard(newest):
-        reason = f"of the weights of step {newest.step} `{part}` does not lie here"
+        reason = f"of the weights of step {newest.step} jobspec found no `{part}`"
         return Deliverable(CHECKPOINT, Status.BLOCKED, (item,), reason)
     if newest.step < last:
         reason = f"the newest checkpoint is of step {newest.step}, not of the last step {last}"

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 RUN, CAPTURE = "verl Megatron backend run", "Log capture"
 ROLES = (MEGATRON, "critic.megatron")
-NO_BRIDGE = "an engine other than Megatron is set, and no known line shows an import of Megatron-Bridge"
+NO_BRIDGE = (
+    "an engine other than Megatron is set, and jobspec read no line that shows an import of Megatron-Bridge"
+)
 AS_COMMAND = "judge such a run by its steps and metrics: `--framework command`"
 HEAD_LIMIT = (
     "`lm_head.weight` was not among the weights: a critic's value head starts anew; that it was not the "
@@ -78,9 +80,9 @@ def judge_run(seen: Seen) -> Deliverable:
     proofs = tuple(item for item in (bridge, megatron, seen.adapter, *steps.items) if item is not None)
     adapter = seen.adapter if seen.asks_lora else steps
     missing = (
-        (bridge, "no known line shows `vanilla_mbridge` False"),
-        (megatron, "no known line shows the Megatron trainer"),
-        (adapter, "no known line shows a LoRA adapter with trainable parameters"),
+        (bridge, "jobspec read no line that shows `vanilla_mbridge` False"),
+        (megatron, "jobspec read no line that shows the Megatron trainer"),
+        (adapter, "jobspec read no line that shows a LoRA adapter with trainable parameters"),
     )
     for shown, reason in missing:
         if shown is None:
@@ -97,7 +99,8 @@ def _wrong(seen: Seen, vanilla: Sequence[Setting], steps: Answer) -> Iterator[An
             yield not_tested(seen.evidence.foreign, what, [setting.item])
     other = seen.any_line("other_engine")
     if other:
-        yield not_tested(seen.evidence.foreign, "an engine other than Megatron is set", [other])
+        read = f"; trained steps read: {len(seen.trained)} of {seen.planned}" if seen.trained else ""
+        yield not_tested(seen.evidence.foreign, f"an engine other than Megatron is set{read}", [other])
     yield steps if steps.status is Status.FAIL else None
     frozen = seen.frozen_adapter if seen.asks_lora else None
     yield failed("the LoRA adapter has no trainable parameter", [frozen]) if frozen else None
@@ -169,7 +172,7 @@ def _check_steps(seen: Seen) -> Answer:
     # Steps before a resume may belong to another run, whose files are not here.
     resumed = seen.resumed.resumed if seen.resumed else None
     if not trained:
-        reason = "no line and no record shows a trained step"
+        reason = "jobspec read no line and no record of a trained step"
         if resumed is not None and resumed[0] >= seen.planned:
             reason += (
                 f": the loaded checkpoint is of step {resumed[0]}, and nothing was left of {seen.planned}"
@@ -196,11 +199,11 @@ def judge_capture(seen: Seen) -> Deliverable:
     attempt = seen.evidence.last
     logs = [log for log in (attempt.logs if attempt else ()) if log.bytes]
     if not logs:
-        lost = unseen(seen.evidence.foreign, "no log was kept")
+        lost = unseen(seen.evidence.foreign, "jobspec found no log")
         return Deliverable(CAPTURE, lost.status, reason=lost.reason)
     rows = seen.evidence.metrics.series(GRAD)
     if not rows:
-        what = "no record holds" if seen.evidence.foreign else "no metrics were captured: there is no"
+        what = "jobspec read no" if seen.evidence.foreign else "no metrics were captured: there is no"
         lost = unseen(seen.evidence.foreign, f"{what} `{GRAD}`")
         return Deliverable(CAPTURE, lost.status, reason=lost.reason)
     run_logs = [log for log in logs if Path(log.path).stem in ("train", "resume")] or logs

@@ -41,6 +41,7 @@ MEGATRON = re.compile(
 OTHER_ENGINE = re.compile(
     r"--config-name[= ]'?ppo_(?!megatron)\w*trainer|'strategy': '(?P<engine>fsdp2?|veomni|torchtitan)'"
     r"|'_target_': 'verl\.workers\.config\.FSDP(?:Actor|Critic)Config'"
+    r"|^FSDP wrap policy: "  # EasyR1, a fork that has no other engine
 )
 EXPERTS = re.compile(r"num_moe_experts=(?P<count>\d+)|'num_(?:local_|routed_)?experts': (?P<other>\d+)")
 COUNT = re.compile(RANK_COUNT)
@@ -78,6 +79,7 @@ WORDS = (
     "Saved bridge checkpoint",
     "module: ",
     "TF config:",
+    "FSDP wrap policy",
     " contains ",
     *UNMAPPED_HINTS,
     "jobspec: ",

@@ -56,12 +56,17 @@ class Seen:
 
     @cached_property
     def trained(self) -> dict[int, EvidenceItem]:
-        """Steps with proof that they were trained. A validation alone logs no `training/global_step`."""
-        rows = self.evidence.metrics.series(STEP)
+        """Steps with proof that they were trained. A validation alone logs no `training/global_step`.
+
+        Forks that have no such metric, as EasyR1, log a gradient at each step.
+        """
+        table = self.evidence.metrics
+        counted = [row for row in table.series(STEP) if row.value == row.step]
+        fork = self.evidence.foreign and not table.series(STEP)
         steps = {
             row.step: EvidenceItem(row.source, row.line, f"step {row.step}", row.metric, row.value)
-            for row in rows
-            if row.step is not None and row.value == row.step
+            for row in (table.series(GRAD) if fork else counted)
+            if row.step is not None
         }
         for facts in self.logs:
             steps.update(facts.trained)

@@ -51,7 +51,9 @@ def setting_limits(values: Values, given: Values, model: str, planned: bool) -> 
     images = bool(given(IMAGES))
     if not images:
         shape = (
-            "text-only data of GSM8K's shape" if planned else "no known setting shows images, audio or video"
+            "text-only data of GSM8K's shape"
+            if planned
+            else "jobspec read no setting for images, audio or video"
         )
         yield f"{shape}: other modalities are not proved"
     yield from model_limits(model, images)

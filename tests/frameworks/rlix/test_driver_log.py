@@ -114,7 +114,7 @@ def test_nothing_in_the_log_names_no_pipeline(tmp_path: Path) -> None:
     asked = replace(plan(), expect=frameworks.get("rlix").expect(level))
     found = {item.name: item for item in judge(replace(evidence(tmp_path, [], Table(), asked), foreign=True))}
     assert failed(found) == {"Pipelines", "GPUs shared between pipelines"}
-    assert found["GPUs shared between pipelines"].reason == "the logs show no pipeline"
+    assert found["GPUs shared between pipelines"].reason == "jobspec read no pipeline in the logs"
 
 
 def test_log_of_others_that_just_ends_is_not_shown_to_fail(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ FAULTS: list[tuple[str, Callable[[Lines], Lines], dict[str, int], set[str], str]
     ("engines never wake", lambda lines: without(lines, IDS["two"], "_expand_workers DONE"),
      {"one": 3, "two": 3}, {"two: GPU time-sharing"}, "an engine that was woken after a train step"),
     ("engines never sleep", lambda lines: without(lines, IDS["one"], "_shrink_workers"),
-     {"one": 3, "two": 3}, {"one: GPU time-sharing"}, "no known line shows an engine that was put to sleep"),
+     {"one": 3, "two": 3}, {"one: GPU time-sharing"}, "no line that shows an engine that was put to sleep"),
     ("engines wake with old weights", lambda lines: [
         re.sub(r"weight_version=\d", "weight_version=0", line) if IDS["two"] in line else line
         for line in lines], {"one": 3, "two": 3}, {"two: GPU time-sharing"},
@@ -142,9 +142,9 @@ FAULTS: list[tuple[str, Callable[[Lines], Lines], dict[str, int], set[str], str]
      {"one": 3, "two": 3}, {"one: Weight version"}, "train step 0, counted from 0, published weights"),
     ("a step without its beginning", lambda lines: without(lines, IDS["two"], "step=1 — actor_train GPUs"),
      {"one": 3, "two": 3}, {"two: Weight version"},
-     "no known line shows when train step 1, counted from 0, got its GPUs"),
+     "jobspec read no line that shows when train step 1, counted from 0, got its GPUs"),
     ("no engines to put to sleep", not_shrunk,
-     {"one": 3, "two": 3}, {"two: GPU time-sharing"}, "no known line shows an engine that was put to sleep"),
+     {"one": 3, "two": 3}, {"two: GPU time-sharing"}, "no line that shows an engine that was put to sleep"),
     ("the driver is cut off", lambda lines: lines[:-1], {"one": 3, "two": 3}, {"Pipelines"},
      "the driver's last line, `done!!!`, was not found"),
     ("the end of one is not in the log", lambda lines: without(lines, IDS["two"], "returned"),
@@ -208,7 +208,7 @@ def test_scheduler_that_stops_ray_fails_all(tmp_path: Path) -> None:
 
 def test_pipeline_that_was_never_registered_is_named(tmp_path: Path) -> None:
     found = judged(tmp_path, healthy(("one",)), metrics({"one": STEPS}))
-    assert found["two: Run"].reason == "no known line names the pipeline"
+    assert found["two: Run"].reason == "jobspec read no line that names the pipeline"
     assert found["Pipelines"].reason == "1 of 2 pipelines returned"
     assert not {name for name in failed(found) if name.startswith("one:")}
 

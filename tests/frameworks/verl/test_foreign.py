@@ -130,7 +130,7 @@ OTHER = "megatron.bridge /usr/lib/python3/site-packages/megatron/bridge/__init__
         (PROBED, "", Status.BLOCKED, f"--expect-import megatron.bridge={BRIDGE}/src"),
         (OTHER, "", Status.BLOCKED, "the run is void"),
         ("", BRIDGE, Status.BLOCKED, "not shown"),
-        (PROBED, BRIDGE, Status.PASS, "no import line is from a Ray worker"),
+        (PROBED, BRIDGE, Status.PASS, "jobspec read no import line of a Ray worker"),
         (f"worker megatron.bridge={FILE}", BRIDGE, Status.PASS, "also in a Ray worker"),
         (FRAME, BRIDGE, Status.PASS, ""),
         (OTHER, BRIDGE, Status.BLOCKED, "the run is void"),
@@ -152,8 +152,11 @@ def test_records_alone_prove_steps_but_no_trainer(tmp_path: Path) -> None:
     record = {"step": 1, "data": {"training/global_step": 1, "actor/grad_norm": 0.4}}
     (tmp_path / "metrics.jsonl").write_text(json.dumps(record) + "\n")
     verdict = judge(tmp_path)
-    assert status(verdict, RUN) == (Status.BLOCKED, "not shown: no known line shows `vanilla_mbridge` False")
-    assert status(verdict, CAPTURE) == (Status.BLOCKED, "not shown: no log was kept")
+    assert status(verdict, RUN) == (
+        Status.BLOCKED,
+        "not shown: jobspec read no line that shows `vanilla_mbridge` False",
+    )
+    assert status(verdict, CAPTURE) == (Status.BLOCKED, "not shown: jobspec found no log")
     assert verdict.result is Result.BLOCKED
 
 
@@ -347,7 +350,7 @@ KNOB = "+ export USE_MEGATRON_FSDP=True\n+ USE_MEGATRON_FSDP=True\n"
 @pytest.mark.parametrize(
     ("text", "want", "part"),
     [
-        (KNOB, Status.BLOCKED, "no known line has `use_megatron_fsdp`"),
+        (KNOB, Status.BLOCKED, "jobspec read no line with `use_megatron_fsdp`"),
         (f"{KNOB}(WorkerDict pid=1) FullyShardedDataParallel contains 1.00M parameters\n", Status.PASS, ""),
         (f"{KNOB}(WorkerDict pid=1)   'use_megatron_fsdp': True,\n", Status.PASS, ""),
         (f"{KNOB}(WorkerDict pid=1)   'use_megatron_fsdp': False,\n", Status.FAIL, "the run used DDP"),

@@ -86,3 +86,26 @@ def test_an_actor_for_which_nothing_is_asked_lacks_nothing() -> None:
 
 def test_nothing_waits() -> None:
     assert told({}, {}, NODES)["pending"] == []
+
+
+def test_what_a_placement_group_has_reserved_is_of_the_group() -> None:
+    """Ray's nodes have names of their own for it: the total decides whether it is merely taken."""
+    group = "1ecae00162afa3f0065559e404c501000000"
+    asked = {
+        f"CPU_group_0_{group}": 0.5, f"bundle_group_0_{group}": 0.001,
+        f"CPU_group_{group}": 0.5, f"bundle_group_{group}": 0.001,
+    }  # fmt: skip
+    whole = {"CPU": 1.0, **{key: 0.5 if key.startswith("CPU") else 1000.0 for key in asked}}
+    free = {**whole, f"CPU_group_0_{group}": 0.0}
+    told_of = ([(asked, 1)], [free], [("Engine.__init__", asked)], [("Engine", asked)], [whole])
+    found = told({}, {}, {"n1": {"CPU": 1.0}}, *told_of)
+    text = "1 task `Engine.__init__` of {CPU: 0.5} in bundle 0 of a placement group"
+    held = "{CPU: 0.5} in bundle 0 of a placement group"
+    assert found["pending"] == []
+    assert found["queued"] == [f"{text} (actors hold: `Engine` {held})"]
+    more = {key: 2.0 if key.startswith("CPU") else amount for key, amount in asked.items()}
+    found = told({}, {}, {"n1": {"CPU": 1.0}}, [(more, 1)], [free], totals=[whole])
+    assert found["pending"] == [
+        "1 task of {CPU: 2} in bundle 0 of a placement group (no node has so much of it)"
+    ]
+    assert told({}, {}, {"n1": {"CPU": 1.0}}, [(asked, 1)])["pending"] == []  # an older Ray does not tell
