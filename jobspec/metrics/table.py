@@ -17,6 +17,7 @@ from jobspec.runtime.base.metric_files import Row, by_step
 
 # NeMo-RL watches Ray with seconds as steps. Source: nemo_rl/utils/logger.py, RayGpuMonitorLogger.
 WATCHED = re.compile(r"(?:^|/)ray/(?:node\.\d|ray/)")
+INFERRED = 0.8  # what a step that no record names counts, beside one
 
 
 @dataclass(frozen=True)
@@ -124,12 +125,14 @@ def only(table: Table, prefix: str) -> Table:
 def fullest(tables: Sequence[Table]) -> Table:
     """One table of sources that repeat each other: of each metric the source with the most steps.
 
-    Of equals the earlier one. `reward` and `train/reward` are one metric under two names.
+    A step that is inferred counts less than one that a record names. Of equals the earlier source.
+    `reward` and `train/reward` are one metric under two names.
     """
-    best: dict[str, tuple[int, int]] = {}
+    best: dict[str, tuple[float, int]] = {}
     for order, table in enumerate(tables):
         for metric, rows in table.by_metric.items():
-            steps = sum(row.step is not None for row in rows)
+            stepped = (row for row in rows if row.step is not None)
+            steps = math.fsum(INFERRED if row.source in table.inferred else 1.0 for row in stepped)
             best[plain_name(metric)] = max(best.get(plain_name(metric), (-1, 0)), (steps, -order))
     every = concat(tables)
     kept = (

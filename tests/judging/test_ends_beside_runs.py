@@ -150,7 +150,8 @@ def test_metrics_of_another_run_prove_no_learning(tmp_path: Path) -> None:
 def test_asked_steps_that_no_file_shows_are_not_proved(tmp_path: Path) -> None:
     write(tmp_path / "train.log", ["Filtering: 12000 -> 0 rows", "done", "exit code 0"])
     verdict = judged(tmp_path, "command", "run", steps=100)
-    assert verdict.result is Result.BLOCKED and "no loss and no reward of the 100 train steps" in verdict.reason
+    assert verdict.result is Result.BLOCKED
+    assert "no loss and no reward of the 100 train steps" in verdict.reason
 
 
 def test_save_that_fails_behind_the_last_step_ends_the_run(tmp_path: Path) -> None:

@@ -92,4 +92,6 @@ def test_records_that_name_no_step_are_no_steps(tmp_path: Path) -> None:
     write(tmp_path / "train.log", [*values, END, "exit code 0"])
     training = judged(tmp_path).deliverable("Training")
     assert training is not None
-    assert training.reason.startswith("40 records of train steps were read, and no step's number beside them; all values")
+    assert training.reason.startswith(
+        "40 records of train steps were read, and no step's number beside them; all"
+    )

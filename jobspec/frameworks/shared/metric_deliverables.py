@@ -213,8 +213,8 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
         reason = f"jobspec read the train steps from {gaps[0].stop} on: those before are not proved"
         return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
     if gaps and _miscounted(evidence, rows):
-        reason = f"{len(rows)} records were read and no step's number beside them, and a checkpoint is of a later one:"
-        reason += " the end is not shown"
+        reason = f"{len(rows)} records were read and no step's number beside them,"
+        reason += " and a checkpoint is of a later one: the end is not shown"
         return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
     if gaps:
         kept_in_part = evidence.foreign and not failure_shown(evidence)
