@@ -87,7 +87,7 @@ def cause_of(lines: list[str]) -> Match:
             "AssertionError",
             "config",
             "Blocked",
-            "does not divide",
+            "how numbers divide",
         ),
         (
             "/x/slime/utils/http_utils.py",
