@@ -17,7 +17,7 @@ from jobspec.runtime.base.metric_files import Row, by_step
 
 # NeMo-RL watches Ray with seconds as steps. Source: nemo_rl/utils/logger.py, RayGpuMonitorLogger.
 WATCHED = re.compile(r"(?:^|/)ray/(?:node\.\d|ray/)")
-INFERRED = 0.8  # what a step that no record names counts, beside one
+INFERRED = 0.95  # what a step that no record names counts, beside one
 
 
 @dataclass(frozen=True)

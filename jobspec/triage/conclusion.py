@@ -95,7 +95,7 @@ def _of_service(part: Part) -> Part:
         return part
     return part._replace(
         matches=[
-            replace(match, verdict=NOTE, why=f"{match.title}; in a log of Ray's own services")
+            replace(match, verdict=NOTE, why=f"{match.title}; in a log named as those of Ray's services")
             if match.signature.startswith("effect.") and match.verdict != NOTE
             else match
             for match in part.matches
@@ -258,7 +258,7 @@ def _beside(stall: Match, matches: list[Match], *, worked: bool) -> list[Match]:
     outlived = [
         new.order
         for new, old in zip(after, matches, strict=True)
-        if new.survived and not old.survived and old.kind not in NEVER_SURVIVED
+        if new.survived and not old.survived and old.kind not in NEVER_SURVIVED and _has_order(old, stall)
     ]
     last = next((match for match in after if outlived and match.order == max(outlived)), None)
     if last is not None:
@@ -266,6 +266,11 @@ def _beside(stall: Match, matches: list[Match], *, worked: bool) -> list[Match]:
             stall, facts=(*stall.facts, f"work went on after {last.file}:{last.line}: {last.text[:100]}")
         )
     return rank([stall, *after])
+
+
+def _has_order(match: Match, stall: Match) -> bool:
+    """Whether lines or times show which came first: a line without a time in another log has no place."""
+    return match.file == stall.file or (match.time is not None and stall.time is not None)
 
 
 def _held_up(match: Match, parts: Sequence[Part], *, silent: bool = False) -> bool:

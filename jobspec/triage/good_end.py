@@ -22,7 +22,7 @@ _LATER = re.compile(
 )
 EFFECTS = "effect."  # how their names begin
 LASTING = (EFFECTS, CRASHED)
-AGAIN = "; where the result of that training was saved, the training need not be repeated"
+AGAIN = "; where the result of that training was saved, what it trained need not be repeated"
 
 
 def later_step(above: Traceback, since: Sequence[bytes]) -> str:
@@ -79,5 +79,5 @@ def after_training(match: Match, attempt: Attempt) -> Match:
         return match
     again = "" if match.kind in NEVER_SURVIVED - {"checkpoint"} else AGAIN
     where = f", which came {match.doing}" if match.doing else ""
-    fact = f"{match.file}:{done.line} shows that a training was done before this failure{where}"
+    fact = f"{match.file}:{done.line} shows the end of a training before this failure{where}"
     return replace(match, facts=(*match.facts, fact), fix=f"{match.fix}{again}")

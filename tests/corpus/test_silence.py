@@ -171,6 +171,17 @@ def test_exception_before_the_last_work_is_not_the_cause_of_the_silence() -> Non
     assert cause.facts == (f"work went on after log:{len(SKYRL) + 3}: LookupError: no uid",)
 
 
+def test_of_a_line_without_a_time_in_another_log_nothing_says_that_work_went_on_after_it(
+    tmp_path: Path,
+) -> None:
+    run, other = tmp_path / "run.log", tmp_path / "other.log"
+    run.write_text("\n".join([*SKYRL[:-1], end(LIMIT, TOOK + 4 * HOUR + 1200)]))
+    other.write_text("\n".join(raised("/opt/SkyRL/gen.py", "loop", "LookupError: no uid")))
+    cause = first_cause(scan_files([run, other]))
+    assert cause is not None and cause.kind == "stall"
+    assert not [fact for fact in cause.facts if "work went on after" in fact]
+
+
 def test_exception_of_a_run_that_never_worked_is_its_cause() -> None:
     lines = [
         f"{at(0)} INFO start",

@@ -87,7 +87,7 @@ def cause_of(lines: list[str]) -> Match:
             "AssertionError",
             "config",
             "Blocked",
-            "does not divide",
+            "how numbers divide",
         ),
         (
             "/x/slime/utils/http_utils.py",
@@ -114,7 +114,7 @@ def cause_of(lines: list[str]) -> Match:
             "KeyError: 'input_ids_prompt'",
             "data",
             "Blocked",
-            "lacks the key",
+            "a row of it does not find a key",
         ),
         (
             "/x/train.py",
@@ -132,7 +132,7 @@ def cause_of(lines: list[str]) -> Match:
             "KeyError: 'truncated'",
             "exception",
             "Fail",
-            "a batch lacks an entry",
+            "an entry of a batch or of inputs",
         ),
         (
             "/x/src/grpo.py",
@@ -215,7 +215,7 @@ def cause_of(lines: list[str]) -> Match:
             " and ref model.",
             "config",
             "Blocked",
-            "how numbers stand",
+            "how some of these stand",
         ),
         (
             "/x/site-packages/transformers/tokenization_utils_fast.py",
@@ -354,7 +354,7 @@ def cause_of(lines: list[str]) -> Match:
             "SyntaxError: unterminated string literal (detected at line 3)",
             "exception",
             "Fail",
-            "cannot read a text as Python",
+            "read as Python",
         ),
         (
             "/x/server.py",
