@@ -89,3 +89,14 @@ def test_loss_that_is_0_from_the_second_record_on_is_said_to_be_0(tmp_path: Path
     assert verdict.result is FAIL
     assert "`loss` was 1.73 at step 8 and is exactly 0 from step 16 to the end" in told
     assert "beyond chance" not in told and "standard errors" not in told
+
+
+def test_log_goes_on_behind_the_file_that_names_its_steps(tmp_path: Path) -> None:
+    """A trainer's state was last saved at step 80; the log of the same run goes to step 152."""
+    values = rising(38)
+    attempt(tmp_path / "train.log", values, 0)
+    history = [{"step": 4 * at, "loss": 0.01, "reward": value} for at, value in enumerate(values[:20], 1)]
+    state = {"global_step": 80, "max_steps": 240, "logging_steps": 4, "log_history": history}
+    write(tmp_path / "checkpoint-80" / "trainer_state.json", [json.dumps(state)])
+    said = " ".join(item.reason for item in judged(tmp_path, "trl", steps=240).deliverables)
+    assert "step 152 of 240 planned train steps is the last one" in said
