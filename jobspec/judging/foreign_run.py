@@ -269,7 +269,7 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         deliverables=deliverables,
         first_cause=cause,
         limitations=with_limits(_limitations(foreign, expectation, deliverables), deliverables),
-        findings=line_findings(evidence, attempt, result),
+        findings=line_findings(evidence, attempt, result, cause),
         figures=figures(evidence),
         reason=_reason(deliverables, result, cause)
         + waited(evidence, run, cause)

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from jobspec.frameworks.base import Framework
 
 EXCEPTION = "effect.exception"  # a traceback of no known cause: the one effect that is worth a look
+CHAIN_LINES = 40  # of the tracebacks between an exception and the one raised while it was handled
 MAX_NOTES = 5  # reported lines that are no failures
 MAX_SURVIVED = 3  # reported lines that look like failures and were none; a fourth says nothing new
 
@@ -101,7 +102,7 @@ def _judge(evidence: Evidence, framework: Framework | None, problems: tuple[Find
         deliverables=deliverables,
         first_cause=None if result is Result.PASS else cause or cause_of(deliverables),
         limitations=with_limits(limitations(evidence), deliverables),
-        findings=(*problems, *line_findings(evidence, attempt, result), *node_findings(evidence)),
+        findings=(*problems, *line_findings(evidence, attempt, result, cause), *node_findings(evidence)),
         figures=figures(evidence),
         attempts=tuple(_attempt_verdict(item) for item in evidence.attempts),
         reason=_reason(deliverables, cause, result),
@@ -252,7 +253,9 @@ def _no_evidence(evidence: Evidence) -> str:
     return f"attempt {evidence.last.number} left no evidence; the last attempt with evidence is {left[-1]}"
 
 
-def line_findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple[Finding, ...]:
+def line_findings(
+    evidence: Evidence, attempt: Attempt, result: Result, cause: Cause | None = None
+) -> tuple[Finding, ...]:
     """Findings of the reader and the runtime, suspicious lines, troubles of the metrics, secrets in logs."""
     findings = [*evidence.problems, *attempt.findings, *attempt.metrics.findings]
     lines = attempt.own_matches
@@ -273,9 +276,14 @@ def line_findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple
     if result is Result.PASS and odd is not None:
         findings.append(_suspicious(odd, "", "what is asked for is proved all the same"))
     notes = [
-        match for match in lines if match.verdict == NOTE and match.kind != SECRET and not match.survived
+        match
+        for match in lines
+        if match.verdict == NOTE
+        and match.kind != SECRET
+        and not match.survived
+        and not _leads_to(match, cause)
     ]
-    findings.extend(_residual(match) for match in notes[:MAX_NOTES])
+    findings.extend(_residual(match, result) for match in notes[:MAX_NOTES])
     for trouble in troubles(evidence.metrics, evidence.plan.expect.metric_keys):
         finding = warning(f"metrics.{trouble.kind}", trouble.what, trouble.why, trouble.fix)
         findings.append(finding.at(trouble.row.source, trouble.row.line))
@@ -295,9 +303,15 @@ def _lost(lost: Lost) -> Finding:
     return warning("metrics.lost-answers", f"{lost}: {lost.text}", why, fix).at(lost.file, lost.line)
 
 
-def _residual(match: Match) -> Finding:
-    """A line that is worth a word and stopped nothing, such as the noise of a shutdown."""
-    what = f"residual log noise: {match.text[:200]}"
+def _leads_to(match: Match, cause: Cause | None) -> bool:
+    """Whether a note stands so near above the cause that it may be a part of it, as of its traceback."""
+    return cause is not None and match.file == cause.file and 0 <= cause.line - match.line <= CHAIN_LINES
+
+
+def _residual(match: Match, result: Result) -> Finding:
+    """A line that is worth a word and by itself stops nothing, such as the noise of a shutdown."""
+    noise = "residual log noise" if result is Result.PASS else "a line of a kind that mostly ends no run"
+    what = f"{noise}: {match.text[:200]}"
     return warning(RESIDUAL_NOISE, what, match.title, match.fix).at(match.file, match.line)
 
 
@@ -316,7 +330,7 @@ def _figures(evidence: Evidence) -> Iterator[Figure]:
     table = evidence.metrics
     for name, key in _figure_keys(evidence).items():
         values = table.values(key, finite=True)
-        if values:
+        if values and not table.is_pieced(key):
             width = max(1, len(values) // FIGURE_SHARE)
             first, last = math.fsum(values[:width]) / width, math.fsum(values[-width:]) / width
             yield Figure(name, table.logged_name(key), first, last, steps=len(values))

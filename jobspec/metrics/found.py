@@ -10,11 +10,12 @@ from itertools import pairwise
 from pathlib import Path
 
 from jobspec.metrics.console import read_console
-from jobspec.metrics.names import logged_name
+from jobspec.metrics.names import logged_name, plain_name
 from jobspec.metrics.plain_lines import read_bars
 from jobspec.metrics.readers import read_file, read_sources
-from jobspec.metrics.several_runs import several_runs
+from jobspec.metrics.several_runs import MIN_COMMON, SAME_STEPS, alike, several_runs
 from jobspec.metrics.table import Table, concat, fullest
+from jobspec.runtime.base.metric_files import Row
 
 MANY = 4  # records a step: ranks and resumed runs repeat a step less often
 
@@ -40,7 +41,7 @@ def read_found(place: Path, logs: Iterable[tuple[Path, str]], root: Path) -> Tab
         sources = [counted(table) for table in sources]
     if not any(len(table) for table in sources):
         sources[-1] = concat(read_bars(path, name) for path, name in logs)
-    table = fullest(sources)
+    table = _continued(fullest(sources), sources)
     between = _between_values(table)
     stepped = {row.metric for row in table if row.step is not None}
     kept = tuple(
@@ -75,6 +76,28 @@ def counted(table: Table) -> Table:
                 places.setdefault(source, {line: int(value) for line, value in lines.items()})
     rows = (row._replace(step=places.get(row.source, {}).get(row.line, row.step)) for row in table)
     return replace(table, rows=tuple(rows))
+
+
+def _continued(table: Table, sources: Iterable[Table]) -> Table:
+    """The table; of a metric whose file ends early also what a log that names no step shows behind it, where
+    both hold the same values up to there."""
+    inferred = frozenset(table.inferred)
+    counted: dict[str, list[Row]] = {}
+    for source in sources if inferred else ():
+        for name, rows in source.by_metric.items():
+            own = (row for row in rows if row.source in inferred and row.step is not None)
+            counted.setdefault(plain_name(name), []).extend(own)
+    more: list[Row] = []
+    for metric, rows in table.by_metric.items() if counted else ():
+        known = {row.step: row.value for row in rows if row.step is not None}
+        if not known or any(row.source in inferred for row in rows):
+            continue
+        others = counted.get(plain_name(metric), [])
+        common = [alike(row.value, known[row.step]) for row in others if row.step in known]
+        if len(common) >= MIN_COMMON and sum(common) >= SAME_STEPS * len(common):
+            last = max(known)
+            more += (row._replace(metric=metric) for row in others if (row.step or 0) > last)
+    return replace(table, rows=(*table.rows, *more)) if more else table
 
 
 def _between_values(table: Table) -> set[str]:

@@ -124,7 +124,22 @@ def assess(
     blocks = thin(series, MAX_POINTS)
     answers = answers_per_value([value for _, value in series])
     signal = _measure(blocks, direction, answers * -(-len(series) // MAX_POINTS))
-    return _decide(replace(signal, count=len(series)), min_change)
+    signal = _decide(replace(signal, count=len(series)), min_change)
+    rest = "" if signal.moved else _at_rest(series)
+    return Signal(False, rest, len(series), direction) if rest else signal
+
+
+def _at_rest(series: Sequence[tuple[int, float]]) -> str:
+    """What is to be said of values that are equal from one of the first on: no test tells more of them."""
+    last = series[-1][1]
+    first = next((at for at in range(len(series), 0, -1) if series[at - 1][1] != last), 0)
+    if not 0 < first < MIN_WINDOW or len(series) - first < MIN_POINTS:
+        return ""
+    step, value = series[first - 1]
+    equal = f"{len(series) - first} of {len(series)} values"
+    return (
+        f"was {value:.4g} at step {step} and is exactly {last:.6g} from step {series[first][0]} on ({equal})"
+    )
 
 
 def thin(series: Sequence[tuple[float, float]], limit: int) -> Sequence[tuple[float, float]]:

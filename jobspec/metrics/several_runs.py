@@ -98,9 +98,9 @@ def differ(one: Series, other: Series) -> bool:
 
 
 def _mostly_other(pairs: Sequence[tuple[float, float]]) -> bool:
-    return 2 * sum(not _alike(*pair) for pair in pairs) > len(pairs)
+    return 2 * sum(not alike(*pair) for pair in pairs) > len(pairs)
 
 
-def _alike(one: float, other: float) -> bool:
+def alike(one: float, other: float) -> bool:
     both_nan = math.isnan(one) and math.isnan(other)
     return both_nan or math.isclose(one, other, rel_tol=CLOSE, abs_tol=1e-4)

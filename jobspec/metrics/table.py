@@ -57,6 +57,23 @@ class Table:
         """Values of `metric` by step, only the finite ones on request."""
         return [row.value for row in self.series(metric) if not finite or math.isfinite(row.value)]
 
+    def is_pieced(self, metric: str) -> bool:
+        """Whether steps of `metric` are inferred in several logs: which value came first is not sure."""
+        return len({row.source for row in self.series(metric)}.intersection(self.inferred)) > 1
+
+    def is_unplaced(self, metric: str) -> bool:
+        """Whether such logs hold other values, each counted from the start, as of a resumed process whose
+        log does not say from which step it goes on."""
+        if not self.is_pieced(metric):
+            return False
+        logs: dict[str, dict[int, float]] = {}
+        for row in self.rows:
+            if row.metric == metric and row.step is not None and row.source in self.inferred:
+                logs.setdefault(row.source, {}).setdefault(row.step, row.value)
+        begun = [sorted(log.items())[:2] for log in logs.values() if len(log) > 1]
+        first = {value for (step, value), (following, _) in begun if step <= following - step}
+        return len(first) > 1
+
     def logged_name(self, metric: str) -> str:
         """The name that `metric` was logged under."""
         return self.names.get(metric, metric)

@@ -23,7 +23,17 @@ TOTAL = re.compile(r"Total optimization steps = ([\d,]{1,20})")
 LOGGING_STEPS = re.compile(r"\blogging_steps['\"]?(?:=|:| )\s*(\d{1,9})\b(?![.])")
 SWIFT_STEP = re.compile(r"'global_step/max_steps': '(\d{1,15})/(\d{1,15})'")  # ms-swift adds it to the dicts
 BEGIN = "***** Running training *****"
-OWN_MARKS = (b"***** Running training", b"Total optimization steps", b"logging_steps")
+RESUMED = re.compile(
+    r"(?:Continuing|Resuming) training from (?:checkpoint with epoch \d+ and )?global step (\d{1,15})"
+)
+OWN_MARKS = (
+    b"***** Running training",
+    b"Total optimization steps",
+    b"logging_steps",
+    b"Continuing training from",
+    b"Resuming training from",
+)
+AT_START = "00:00<?"  # of a bar that was just made
 EPOCH, LOSS = "epoch", "loss"
 
 
@@ -49,6 +59,7 @@ class TrainerSteps:
     bars: dict[str, tuple[int, int]] = field(default_factory=dict)
     totals: Counter[int] = field(default_factory=Counter)
     last: dict[str, tuple[str, float]] = field(default_factory=dict)
+    resumed: dict[int, int] = field(default_factory=dict)  # the step from which a part goes on
 
     def note(self, text: str) -> None:
         """Take what a line of the Trainer says about all steps."""
@@ -57,6 +68,8 @@ class TrainerSteps:
             self.bars.clear()
         if "optimization" in text and (match := TOTAL.search(text)):
             self.total = max(self.total, int(match[1].replace(",", "") or 0))
+        if "training from" in text and (match := RESUMED.search(text)):
+            self.resumed[self.part] = int(match[1])
         if match := SWIFT_STEP.search(text):
             self.total = max(self.total, int(match[2]))
         if "logging_steps" in text and (match := LOGGING_STEPS.search(text)):
@@ -73,6 +86,8 @@ class TrainerSteps:
         known = self.total or self.bars.get(stream, (0, total))[1]
         if total != known:
             return False
+        if text.startswith(AT_START, match.end()) and done > 0:
+            self.resumed.setdefault(self.part, done)
         self.bars[stream] = done, total
         self.totals[total] += 1
         return True
@@ -108,15 +123,28 @@ class TrainerSteps:
         return placed
 
     def _placed(self, group: list[Logged]) -> Iterator[tuple[int, int]]:
-        counts = [one.done for one in group if one.trains]
+        base = self.resumed.get(group[0].part, 0)
+        counts = [max(0, one.done - base) for one in group if one.trains]
         moves = bool(counts) and counts[0] > 0 and all(a < b for a, b in pairwise(counts))
-        stated = self.every if self.every * len(counts) <= (self.planned or math.inf) else 0
+        left = self.planned - base if self.planned > base else math.inf
+        stated = self.every if self.every * len(counts) <= left else 0
         gaps = {b - a for a, b in pairwise(counts)}
         if counts[:1] == [0] and len(gaps) == 1 and max(gaps) > 0:
             stated = stated or max(gaps)  # the bar moves only after each dict
-        every = stated or max(1, int(counts[-1] / len(counts) + 0.5) if counts else 1)
+        every = stated or max(1, int(_each(counts) + 0.5))
         steps = iter(counts if moves else [every * at for at in range(1, len(counts) + 1)])
-        step = 0 if counts else group[0].done
+        step = base if counts else group[0].done
         for one in group:
-            step = next(steps) if one.trains else step
+            step = base + next(steps) if one.trains else step
             yield one.line, step
+
+
+def _each(counts: Sequence[int]) -> float:
+    """The steps that one dict stands for: as far as the bar had moved, over the dicts before it moved last.
+
+    The dict behind the move may be of a later step than the bar's.
+    """
+    last = max((at for at in range(1, len(counts)) if counts[at] > counts[at - 1]), default=0)
+    if 0 < last < len(counts) - 1:
+        return math.ceil(counts[-1] / (last + 1))
+    return counts[-1] / len(counts) if counts else 1.0

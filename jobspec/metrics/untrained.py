@@ -37,8 +37,9 @@ def untrained(table: Table, keys: Mapping[str, str]) -> Iterator[Trouble]:
     """Patterns that no run shows whose steps train its model."""
     plan_names = names.own_names(keys)
     losses = list(series_named(table, names.LOSS_NAME, plan_names.get(names.LOSS)))
+    rewarded = any(REWARDED.search(name) for name in table.metrics)
     for rows in losses:
-        yield from _vanished_loss(rows)
+        yield from _vanished_loss(rows, MIN_ROWS if rewarded else 1)
     fell = any(assess([(row.step or 0, row.value) for row in rows], "down").moved for rows in losses)
     for rows in series_named(table, names.LEARNING_RATE, None):
         if len(rows) >= MIN_CONSTANT and not any(row.value for row in rows) and not fell:
@@ -47,7 +48,7 @@ def untrained(table: Table, keys: Mapping[str, str]) -> Iterator[Trouble]:
             why += " the scheduler's length is wrong, or a loss scaler skips every step"
             fix = "look at the configured learning rate and the scheduler, and for skipped steps in the log"
             yield Trouble("zero-learning-rate", rows[0], what, why, fix)
-    if any(REWARDED.search(name) for name in table.metrics):
+    if rewarded:
         return
     for rows in losses:
         yield from _constant_loss(rows)
@@ -57,11 +58,11 @@ def untrained(table: Table, keys: Mapping[str, str]) -> Iterator[Trouble]:
             yield Trouble("no-gradient", rows[0], what, NO_GRADIENT, UNTRAINED)
 
 
-def _vanished_loss(rows: Rows) -> Iterator[Trouble]:
+def _vanished_loss(rows: Rows, least: int) -> Iterator[Trouble]:
     """A loss that was far from 0 and from one step to the next is exactly 0, up to the end."""
     kept = list(takewhile(lambda row: row.value != 0, rows))
     lost = rows[len(kept) :]
-    if len(kept) < MIN_ROWS or len(lost) < MIN_CONSTANT or any(row.value for row in lost):
+    if len(kept) < least or len(lost) < MIN_CONSTANT or any(row.value for row in lost):
         return
     before = [row.value for row in kept[-MIN_END:]]
     if all(value >= LOSS_LEAST for value in before):

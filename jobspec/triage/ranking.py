@@ -319,7 +319,13 @@ def _survived(match: Match, courses: Mapping[str, Course], found: Iterable[Match
         or _before_good_end(match, courses)
         or _in_shutdown(match, courses, found)
     )
-    trained_on = any(_after(course.last_step, match, file) for file, course in courses.items())
+    # A time that only a line below tells, as below another command's output, is no place among the steps.
+    placed = match.time != match.until
+    trained_on = any(
+        _after(course.last_step, match, file)
+        for file, course in courses.items()
+        if placed or file == match.file
+    )
     return replace(match, survived=True, generic=True, trained_on=trained_on) if weak else match
 
 

@@ -303,3 +303,9 @@ def test_thinning_keeps_the_end_and_the_limit(count: int, limit: int) -> None:
     points = thin([(step, float(step)) for step in range(count)], limit)
     assert len(points) <= limit
     assert points[-1][0] == count - 1
+
+
+def test_values_that_are_equal_from_the_second_on_are_said_to_be_so() -> None:
+    signal = assess([(8, 0.4), *((step, 1.0) for step in range(16, 200, 8))])
+    assert signal.reason == "was 0.4 at step 8 and is exactly 1 from step 16 on (23 of 24 values)"
+    assert not signal.moved and signal.figures() == "24 points were read"

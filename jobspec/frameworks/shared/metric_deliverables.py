@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 TRAINER_END = "train_runtime"  # the Hugging Face Trainer logs it when it has done what it was to do
 TRAINING, CHECKPOINT, RESUME, LEARNING = "Training", "Checkpoint", "Resume", "Learning"
+UNPLACED = (
+    "several logs name no step, and each is counted from the start: the order of their values is not known"
+)
 MAX_TOLD = 3  # patterns that a reason names beside the first; the findings name all
 
 
@@ -62,6 +65,8 @@ def learning_deliverable(evidence: Evidence) -> Deliverable:
         return Deliverable(
             LEARNING, Status.BLOCKED, (row_item(rows[0]),), unlike, fix="judge one of them alone"
         )
+    if evidence.metrics.is_unplaced(expected.metric):
+        return Deliverable(LEARNING, Status.BLOCKED, (row_item(rows[0]),), f"`{expected.metric}`: {UNPLACED}")
     # What is wrong with the asked metric itself comes first.
     problems = sorted(metric_troubles(evidence), key=lambda one: one.row.metric != expected.metric)
     ends: tuple[EvidenceItem, ...] = (row_item(rows[0]), row_item(rows[-1]))
@@ -212,6 +217,8 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
     if evidence.foreign and gaps and gaps[0].start == first:
         reason = f"jobspec read the train steps from {gaps[0].stop} on: those before are not proved"
         return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
+    if gaps and evidence.metrics.is_unplaced(metric):
+        return Deliverable(TRAINING, Status.BLOCKED, ends, f"not shown: {UNPLACED}")
     if gaps and _miscounted(evidence, rows):
         reason = f"{len(rows)} records were read and no step's number beside them,"
         reason += " and a checkpoint is of a later one: the end is not shown"

@@ -185,9 +185,11 @@ def _check_steps(seen: Seen) -> Answer:
         return failed(f"a process went on from step {resumed[0]} and trained no further step", [resumed[1]])
     missing = sorted(set(range(first, seen.planned + 1)) - set(trained))
     if missing:
-        shown = f"{len(trained)} trained steps are shown"
-        reason = f"{shown}; step {missing[0]} is the first missing one of {seen.planned}"
-        return unseen(seen.evidence.foreign, reason, ends)
+        many = "" if len(trained) == 1 else "s"
+        read = f"{len(trained)} trained step{many} of {seen.planned} {'were' if many else 'was'} read"
+        reason = f"{read}; step {missing[0]} is the first missing one"
+        # What is missing is missing behind the last one.
+        return unseen(seen.evidence.foreign, reason, ends[::-1] if missing[0] > max(trained) else ends)
     return passed("", ends)
 
 

@@ -42,6 +42,7 @@ OTHER_ENGINE = re.compile(
     r"--config-name[= ]'?ppo_(?!megatron)\w*trainer|'strategy': '(?P<engine>fsdp2?|veomni|torchtitan)'"
     r"|'_target_': 'verl\.workers\.config\.FSDP(?:Actor|Critic)Config'"
     r"|^FSDP wrap policy: "  # EasyR1, a fork that has no other engine
+    r'|^\s*File "\S*/verl/workers/fsdp_workers\.py", line \d+, in update_(?:actor|critic)$'
 )
 EXPERTS = re.compile(r"num_moe_experts=(?P<count>\d+)|'num_(?:local_|routed_)?experts': (?P<other>\d+)")
 COUNT = re.compile(RANK_COUNT)
@@ -80,6 +81,7 @@ WORDS = (
     "module: ",
     "TF config:",
     "FSDP wrap policy",
+    "verl/workers/fsdp_workers.py",
     " contains ",
     *UNMAPPED_HINTS,
     "jobspec: ",

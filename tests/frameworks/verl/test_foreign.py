@@ -163,7 +163,7 @@ def test_records_alone_prove_steps_but_no_trainer(tmp_path: Path) -> None:
 def test_planned_steps_are_the_configuration_s(tmp_path: Path) -> None:
     config = configuration(trainer__total_training_steps=20)
     (tmp_path / "x.log").write_text(log(config, 1, 2, 3))
-    assert "step 4 is the first missing one of 20" in status(judge(tmp_path), RUN)[1]
+    assert "of 20 were read; step 4 is the first missing one" in status(judge(tmp_path), RUN)[1]
     assert status(judge(tmp_path, steps=3), RUN)[0] is Status.PASS
 
 
@@ -376,3 +376,25 @@ def test_release_without_the_knob_is_told(tmp_path: Path) -> None:
     found, reason = status(verdict, VARIANTS)
     assert found is Status.BLOCKED and "this release does not have it" in reason
     assert "DDP" not in status(verdict, RUN)[1]  # no line names what was around the model
+
+
+def test_frame_of_fsdp_workers_shows_another_engine(tmp_path: Path) -> None:
+    steps = (f"step:{step} - actor/grad_norm:0.2 - training/global_step:{step}" for step in range(1, 9))
+    frame = '  File "/workspace/verl/verl/workers/fsdp_workers.py", line 640, in update_actor'
+    oom = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 116.00 MiB."
+    (tmp_path / "run.log").write_text(
+        "\n".join((*steps, "Traceback (most recent call last):", frame, oom, ""))
+    )
+    verdict = judge(tmp_path, steps=40)
+    assert status(verdict, RUN)[1].startswith(
+        "an engine other than Megatron is set; trained steps read: 8 of 40"
+    )
+    assert not any("parity" in text for text in verdict.limitations)
+
+
+def test_missing_steps_stand_behind_the_last_one(tmp_path: Path) -> None:
+    steps = (f"step:{step} - actor/grad_norm:0.2 - training/global_step:{step}" for step in range(1, 9))
+    (tmp_path / "run.log").write_text("\n".join((*steps, "")))
+    item = judge(tmp_path, steps=40).deliverable(RUN)
+    assert item is not None and item.evidence[0].line == 8
+    assert item.reason == "not shown: 8 trained steps of 40 were read; step 9 is the first missing one"

@@ -59,7 +59,7 @@ def test_reward_that_rose_is_shown_though_the_run_was_cut_off() -> None:
     told = report["deliverables"]
     assert "a signal asked the run to end" in report["reason"]
     shown = told["verl Megatron backend run"]["reason"]
-    assert "22 trained steps are shown; step 23 is the first missing one of 30" in shown
+    assert "22 trained steps of 30 were read; step 23 is the first missing one" in shown
     assert "rose beyond its noise: 0.4161 -> 0.9978" in told["Requested variants"]["reason"]
 
 
