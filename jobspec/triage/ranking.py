@@ -47,6 +47,7 @@ TOLD_LAST = {
     "gpu.driver-reload": frozenset({"container"}),
     "engine.weight-group-open": frozenset({"network"}),
     "container.image-missing": frozenset({"container.kube-start"}),
+    "container.kube-secret": frozenset({"container.kube-start"}),
     "ray.start-timeout": frozenset({"ray.gpus-missing", "node-not-joined"}),
 }
 TERMINATED = "effect.terminated"
