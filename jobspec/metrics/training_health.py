@@ -219,7 +219,7 @@ def _entropy(rows: Rows) -> Iterator[Trouble]:
     if start > 0 and end >= most:
         since = since_row(rows, lambda value: value >= most / 2)
         what = _change(rows, since, f"{most / 2:.3g} or more")
-        why = "the model chooses its tokens ever more at random"
+        why = "the probabilities of the next tokens become more even"
         fix = "lower the learning rate or the entropy coefficient; look at late samples"
         yield Trouble("entropy-explosion", since, what, why, fix, fatal=False)
 
