@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, List, Optional, Sequence, Tuple
 
 from jobspec.runtime.stalls import kinds, waits
@@ -78,7 +79,10 @@ def _there(process: Process, hop: Hop, view: View) -> Tuple[Optional[Wait], Opti
         return None, None
     if on_it:
         both = _reads(process, waits.of(process).thread) == _reads(hop.to, on_it[0])
-        return next(iter(told.values())), Hop(process, shown=True) if both else None
+        found = next(iter(told.values()))
+        # A handler that reads its next request may have the first part of one.
+        found = replace(found, kind=kinds.NETWORK, op="") if found.kind == kinds.IDLE else found
+        return found, Hop(process, shown=True) if both else None
     same = not told or threads == [theirs.thread]
     found = next(iter(told.values())) if told else within(hop.to, theirs, None)[0]
     return found, other_end(hop.to, view) if same else None

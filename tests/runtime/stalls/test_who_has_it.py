@@ -79,6 +79,16 @@ def test_a_thread_of_its_own_in_a_call_on_the_connection() -> None:
     assert "the other end is pid 8 on `n1`, which waits for the network at body (/r/a.py:9)" in what
 
 
+def test_a_handler_that_reads_the_next_request_waits_for_the_client() -> None:
+    """The client reads on to the end of the connection, as its answer has no length."""
+    reads = thread(9, "request", READS, f"handle_one_request {LIB}/http/server.py:404", HANDLES)
+    calls = {"t8": "poll", "t9": f"recvfrom on socket {FAR} -> {NEAR} ESTABLISHED"}
+    what = explained(asks(), server(SERVES[:1], reads, **calls)).what
+    assert what.endswith(
+        "; the other end is pid 8 on `n1`, which waits for the network: each waits for the other"
+    )
+
+
 @pytest.mark.parametrize(
     ("frozen", "says"),
     [
