@@ -217,6 +217,8 @@ def _stack(group: Cohort) -> List[str]:
     cut = len(frames) - SHOWN_FRAMES
     shown += [f"    ({cut} further frame{'s' * (cut != 1)})"] if cut > 0 else []
     differ = [one for one in group.members if (thread := waits.of(one).thread) and thread.frames != frames]
+    if group.wait.kind == kinds.BUSY and shown:
+        shown = ["    (taken while it ran: frames may be missing)", *shown]
     if not differ or not shown:
         return shown
     same = [one for one in group.members if one not in differ]
@@ -249,7 +251,10 @@ def _why(found: Explanation, view: View) -> str:
         else "both samples show the same stacks"
     )
     movers = [one for one in view.second if not cohorts.is_service(one) and cohorts.moved(one, view)]
-    moves = {True: alike, False: f"moved or used the CPU between the samples: {cohorts.names(movers)}"}
+    moves = {
+        True: alike,
+        False: f"moved or used the CPU between the samples: at least {cohorts.names(movers)}",
+    }
     told = moves.get(found.frozen) if found.frozen is not None else ""
     inferred = "inferred" if found.inferred and "inferred" not in found.why else ""
     return "; ".join(part for part in (found.why, inferred, told or "") if part)

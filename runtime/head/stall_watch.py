@@ -34,6 +34,9 @@ NODE_S = 10.0
 OWN_SAMPLES = "gpu-"
 AGAIN = 4  # dumps of one attempt: each may cost some hundred KB
 
+NO_SIGN = "no watched sign of work came"
+WATCHED = "lines of a new kind, steps, metrics, checkpoints, 16 MiB of disk"
+
 OUTSIDE, OWN = "stall.outside", "driver.stall"  # the cause lies outside of what is tested, or in it
 
 Ended = Callable[[Finding, str], None]
@@ -103,7 +106,7 @@ class StallWatch:
         looks = kind(self.pace, self.signs.engine, self.signs.lines - self._lines_then)
         lines = dict(self._lines)
         self._taken += 1
-        found, folder = self._dumps.take("no sign of work was seen", min(APART_S, self.pace.patience))
+        found, folder = self._dumps.take(_unseen(silence), min(APART_S, self.pace.patience))
         if self.pace.see(self._signs()):
             self._note({"what": "went-on", "sign": self.pace.sign})
             return  # it worked on while the dump was taken
@@ -224,11 +227,8 @@ def finding(
     found: Explanation, silence: float, patience: float, phase: str, looks: str, folder: Path, last: str
 ) -> Finding:
     """The stall as a finding. What the dump shows comes first; without movement the run stands still."""
-    stands = (
-        "the run stands still"
-        if found.frozen
-        else "no sign of work was seen, though its processes move or use the CPU"
-    )
+    moves = ", though its processes move or use the CPU" if found.frozen is False else ""
+    stands = "the run stands still" if found.frozen else f"{NO_SIGN}{moves}"
     after = f"{stands}: nothing new for {_span(silence)} in phase `{phase}`"
     seen = f"seen from outside: {looks}" + (f"; its last new line is `{last}`" if last else "")
     why = "; ".join(
@@ -239,6 +239,11 @@ def finding(
     return warning(
         rule, f"{after}: {found.what}", f"{why}; patience was {_span(patience)}", fix, node=found.node
     )
+
+
+def _unseen(silence: float) -> str:
+    """Why the watch takes a dump: what it looks for, which is less than all that may be work."""
+    return f"{NO_SIGN} for {_span(silence)} before the dump: {WATCHED}"
 
 
 def _span(seconds: float) -> str:

@@ -118,10 +118,12 @@ def _unsure(process: Process, wait: Wait) -> str:
         if wait.place is not None and wait.place.text:
             return "inferred from its stack and the line at which it stands"
         return "inferred from its stack"
-    one = "that coroutine" if wait.thread.is_task else wait.thread.label
+    working = waits.working(process)
+    who = process.name if wait.thread.is_task or working is None else working.label
+    one = wait.thread.label
     alike = inner.alike(process, wait)
     one = f"one of the {len(alike)} {alike[0].noun}s at that place" if len(alike) > 1 else one
-    return f"inferred: that it waits for {one} is not shown"
+    return f"inferred: that {who} waits for {one} is not shown"
 
 
 def _in_loop(members: Sequence[Process]) -> str:

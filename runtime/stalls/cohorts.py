@@ -100,7 +100,15 @@ def spans(numbers: Sequence[int]) -> str:
 
 def group_line(group: Cohort) -> str:
     """One group, for people."""
-    return f"{group.names}: {does(group)}{where(group)}"
+    return f"{group.names}: {does(group)}{where(group)}{_of_several(group)}"
+
+
+def _of_several(group: Cohort) -> str:
+    """Which of its coroutines it is that is told; those of further processes have other names."""
+    thread, tasks = group.wait.thread, [one for one in group.members[0].threads if one.is_task]
+    if thread is None or not thread.is_task or len(group.members) > 1 or len(tasks) == 1:
+        return ""
+    return f" ({thread.label}, one of {len(tasks)})"
 
 
 def is_service(process: Process) -> bool:

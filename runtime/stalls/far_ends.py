@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence
+from dataclasses import replace
+from typing import Any, List, Optional, Sequence, Tuple
 
 from jobspec.runtime.stalls import kinds, waits
 from jobspec.runtime.stalls.calls import ELSEWHERE
@@ -19,7 +20,8 @@ from jobspec.runtime.stalls.chains import (
 from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, at, does, where
 from jobspec.runtime.stalls.hops import CONNECTED, Hop, call_of, lead
 from jobspec.runtime.stalls.inner import and_threads, only_programs, other_threads, within
-from jobspec.runtime.stalls.stacks import Process
+from jobspec.runtime.stalls.peers import in_hand
+from jobspec.runtime.stalls.stacks import Process, Thread
 from jobspec.runtime.stalls.waits import Wait
 
 
@@ -44,12 +46,13 @@ def _far(process: Process, members: Sequence[Process], view: View) -> str:
 
 def _of_one(process: Process, hop: Hop, members: Sequence[Process], view: View) -> str:
     """The one process at the other end, what it does, and for whom that waits."""
-    theirs = waits.of(hop.to)
-    if waits.of(process).kind in (kinds.NETWORK, kinds.LOOP):
-        theirs = waits.answering(hop.to, theirs.thread) or within(hop.to, theirs, None)[0]
+    theirs, beyond = _there(process, hop, view)
+    if theirs is None:
+        first = waits.of(hop.to)
+        every = and_threads(hop.to, [first, *other_threads(hop.to, first)])
+        return f"; {hop.lead} {hop.to.name}; in {hop.to.name} {every}"
     there = Cohort(theirs, (hop.to,))
     told = f"; {hop.lead} {hop.to.name}, which {does(there)}{where(there)}"
-    beyond = other_end(hop.to, view)
     if beyond is None or beyond.to is hop.to:
         return told
     if beyond.to is not process:
@@ -61,6 +64,34 @@ def _of_one(process: Process, hop: Hop, members: Sequence[Process], view: View) 
     more = _threads_of(process, hop.to)
     seems = "waits" if hop.shown and beyond.shown and not more else "seems to wait"
     return f"{'' if hop.to in members else told}: each {seems} for the other{more}"
+
+
+def _there(process: Process, hop: Hop, view: View) -> Tuple[Optional[Wait], Optional[Hop]]:
+    """What the other end does, and for whom it waits in that. Of a connection the thread tells that is in a
+    call on it, else the one that answers a request. None where any of several threads may have it."""
+    theirs = waits.of(hop.to)
+    if waits.of(process).kind not in (kinds.NETWORK, kinds.LOOP):
+        return theirs, other_end(hop.to, view)
+    on_it = in_hand(process, hop.to)
+    threads = on_it or [one for one in hop.to.threads if waits.answers(one)]
+    told = {wait.key: wait for one in threads for wait in [waits.of_thread(hop.to, one)]}
+    if len(told) > 1 or (not told and theirs.kind == kinds.IDLE and other_threads(hop.to, theirs)):
+        return None, None
+    if on_it:
+        both = _reads(process, waits.of(process).thread) == _reads(hop.to, on_it[0])
+        found = next(iter(told.values()))
+        # A handler that reads its next request may have the first part of one.
+        found = replace(found, kind=kinds.NETWORK, op="") if found.kind == kinds.IDLE else found
+        return found, Hop(process, shown=True) if both else None
+    same = not told or threads == [theirs.thread]
+    found = next(iter(told.values())) if told else within(hop.to, theirs, None)[0]
+    return found, other_end(hop.to, view) if same else None
+
+
+def _reads(process: Process, thread: Optional[Thread]) -> bool:
+    """Whether the thread reads at what its call is on."""
+    call = str(process.facts.get("calls", {}).get(str(thread.number), "")) if thread else ""
+    return call.startswith(("read", "recv"))
 
 
 def _threads_of(*processes: Process) -> str:

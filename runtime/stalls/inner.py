@@ -13,6 +13,10 @@ from jobspec.runtime.stalls.locks import holds, same_scope
 from jobspec.runtime.stalls.stacks import Frame, Process, Thread
 from jobspec.runtime.stalls.waits import Wait
 
+_PREDICATE = (
+    "see whether what it waits for (`wait_for`) can come true at all, and who should make it so and notify:"
+    " whether that one was started, waits itself or has ended"
+)
 MOST_THREADS = 3  # in a sentence
 _TELLS_LITTLE = (kinds.QUEUE, kinds.LOOP, kinds.IDLE, kinds.LOCK, kinds.OTHER)
 
@@ -45,6 +49,7 @@ def within(process: Process, wait: Wait, view: Optional[View]) -> Tuple[Wait, st
         label = rest.thread.label if rest.thread else "it"
         many = alike(process, here) if inner else []
         of = f" in {len(many)} of its {many[0].noun}s" if len(many) > 1 else ""
+        of = f" in its {many[0].label}" if len(many) == 1 else of
         also = _besides(process, told[0], wait)
         return here, f"{of} ({label} {does(Cohort(rest, (process,)))}{at(rest)}){also}", here.place
     if inner and len(others) == 1 and others[0].thread:
@@ -77,6 +82,8 @@ def alike(process: Process, wait: Wait) -> List[Thread]:
 
 def advice(process: Process, wait: Wait) -> str:
     """What fits better than the words for every such wait; mostly nothing."""
+    if wait.op == kinds.SIGNAL and wait.place is not None and ".wait_for(" in wait.place.text:
+        return _PREDICATE
     found = _of_pool(process, wait) if wait.op == kinds.RESULTS and wait.kind != kinds.IDLE else None
     return found[1] if found else ""
 

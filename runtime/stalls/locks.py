@@ -143,7 +143,7 @@ def holds(thread: Thread, name: str, there: Frame) -> bool:
     those of one file, and of one class where they are an object's own. Who waits on a condition has let it
     go."""
     inner = waits.own_frame(thread)
-    if inner is None or re.search(rf"(?<![\w.]){re.escape(name)}\.wait(?:_for)?\(", inner.text):
+    if inner is None or texts.lets_go(name, inner.text):
         return False
     return any(name in frame.held and same_scope(name, frame, there) for frame in thread.frames)
 

@@ -117,7 +117,7 @@ def all_wait(people: Sequence[Process]) -> Optional[Explanation]:
 def _begun(processes: Sequence[Process]) -> str:
     """Workers whose title names a method, of which their stacks show nothing: so a generator is held back."""
     said = [
-        f"{one.name} has begun `{found[1]}`, and stands in Ray itself"
+        f"{one.name} has begun `{found[1]}`, and is at no line of the program"
         for one in processes[:SHOWN]
         if (found := _METHOD.match(one.command))
     ]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Match, Optional, Sequence, Set, Tuple
+from typing import List, Match, Optional, Sequence, Set, Tuple
 
 from jobspec.runtime.stalls import kinds, waits
 from jobspec.runtime.stalls.hops import CONNECTED, Hop, lead
-from jobspec.runtime.stalls.stacks import Process
+from jobspec.runtime.stalls.stacks import Process, Thread
 
 ON_CHILDREN = (kinds.LOADER, kinds.QUEUE, kinds.CHILD, kinds.JOIN, kinds.FUTURE, kinds.PIPE)
 _SOCKET = re.compile(r" on socket (\S+) -> (\S+)")
@@ -39,6 +39,24 @@ def peer(process: Process, others: Sequence[Process]) -> Optional[Hop]:
         and (_has_end(one, far_ends) or _listens(one, addresses, process, [*others, process]))
     ]  # fmt: skip
     return Hop(ends[0], shown=False, lead=CONNECTED) if len(ends) == 1 else None
+
+
+def in_hand(process: Process, other: Process) -> List[Thread]:
+    """The threads of the other one that are in a call on the connection at which the process waits; where
+    only its event loop waits, on any that it has. Of sockets without an address the kernel tells whom a
+    thread waits for."""
+    call = _socket(process)
+    rows = process.facts.get("sockets", ())
+    mine = {(call[1], call[2])} if call else {(row[0], row[1]) for row in rows if row[1]}
+    found = []
+    for thread in other.threads:
+        number = str(thread.number)
+        at = str(other.facts.get("calls", {}).get(number, ""))
+        pair = _SOCKET.search(at)
+        behind = other.facts.get("behind", {}).get(number, ()) if at.endswith(" on socket") else ()
+        if (pair and (pair[2], pair[1]) in mine) or [row[0] for row in behind] == [process.pid]:
+            found += [] if thread.is_task else [thread]
+    return found
 
 
 def _awaits(parent: Process, child: Process) -> bool:

@@ -213,7 +213,7 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
         True,
     ),
     (kinds.IDLE, kinds.BEGUN): (
-        "stands in Ray itself, in a call that it has begun",
+        "is in a call that it has begun, at no line of the program",
         "see what that call waits for: its arguments, or whoever takes what it yields",
         True,
     ),
@@ -239,8 +239,8 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
     ),
     (kinds.OTHER, kinds.SELECT): (
         "waits in `select` or `poll`",
-        "see what it has registered there, and who should write to that or read from it; what a buffered"
-        " reader has taken already is not seen there",
+        "see what it has registered there, if anything, and who should write to each of these or read from"
+        " it; what a buffered reader has taken already is not seen there",
         True,
     ),
     (kinds.NETWORK, kinds.CONNECTS): (

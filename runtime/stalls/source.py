@@ -10,8 +10,9 @@ import ast
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
+from jobspec.runtime.stalls import texts
 from jobspec.runtime.stalls.libraries import is_library
 from jobspec.runtime.stalls.stacks import Frame, Process
 
@@ -31,7 +32,7 @@ class Sources:
 
     def process(self, process: Process) -> Process:
         threads = tuple(
-            replace(thread, frames=tuple(self.frame(frame) for frame in thread.frames))
+            replace(thread, frames=_let_go([self.frame(frame) for frame in thread.frames]))
             for thread in process.threads
         )
         return replace(process, threads=threads)
@@ -64,6 +65,16 @@ class Sources:
                 pass
             self._files[file] = (lines, tree)
         return self._files[file]
+
+
+def _let_go(frames: Sequence[Frame]) -> Tuple[Frame, ...]:
+    """The frames without the lock of the condition at which the thread waits: it has let that go."""
+    own = next((at for at, frame in enumerate(frames) if not is_library(frame)), 0)
+    if not any(frame.function.endswith("Condition.wait") for frame in frames[:own]):
+        return tuple(frames)
+    here = frames[own]
+    here = replace(here, held=tuple(name for name in here.held if not texts.lets_go(name, here.text)))
+    return (*frames[:own], here, *frames[own + 1 :])
 
 
 def held(tree: ast.AST, line: int) -> Tuple[str, ...]:

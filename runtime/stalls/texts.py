@@ -40,6 +40,11 @@ def awaited(text: str) -> str:
     return found[1] if found else wanted_lock(text)
 
 
+def lets_go(name: str, text: str) -> bool:
+    """Whether a line waits on the condition of that name: meanwhile it does not hold its lock."""
+    return re.search(rf"(?<![\w.]){re.escape(name)}\.wait(?:_for)?\(", text) is not None
+
+
 def joined(place: Optional[Frame]) -> str:
     """The name of the thread that a line joins, where it is one of its own."""
     found = _JOINED.search(place.text) if place else None

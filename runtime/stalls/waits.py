@@ -127,7 +127,7 @@ def _by_thread(process: Process, found: Wait) -> Wait:
 
 def answering(process: Process, thread: Optional[Thread]) -> Optional[Wait]:
     """What the process does for a request, in another thread than this one."""
-    found = [other for other in process.threads if other is not thread and _answers(other)]
+    found = [other for other in process.threads if other is not thread and answers(other)]
     return of_thread(process, found[0]) if found else None
 
 
@@ -138,12 +138,13 @@ def _serves(process: Process) -> bool:
     return bool(tasks) and listens and not process.rank and not any(own_frame(task) for task in tasks)
 
 
-def _answers(thread: Thread) -> bool:
-    """Whether the thread answers a request, or works for a pool."""
-    served = is_pooled(thread) or any(
-        frame.file.endswith(("socketserver.py", "rpc/internal.py")) for frame in thread.frames
-    )
-    return served and own_frame(thread) is not None
+def answers(thread: Thread) -> bool:
+    """Whether the thread answers a request, or works for a pool: its frame of the program is below the
+    server's. One above it, as of who calls `serve_forever()`, waits for requests."""
+    own = own_frame(thread)
+    below = thread.frames[thread.frames.index(own) :] if own is not None else ()
+    served = any(frame.file.endswith(("socketserver.py", "rpc/internal.py")) for frame in below)
+    return own is not None and (served or is_pooled(thread))
 
 
 def of_thread(process: Process, thread: Thread) -> Wait:

@@ -59,6 +59,11 @@ def test_a_run_that_stands_still(tmp_path: Path, action: str, ends: bool) -> Non
         assert f"load ({tmp_path}/program.py:8)" in found["what"]
         assert "its last new line is `step 3`" in found["why"]
         (stall,) = stalls(run)
+        report = (run.attempt / "dumps" / stall["dump"] / "report.txt").read_text()
+        assert "groups (no watched sign of work came for " in report
+        assert (
+            " s before the dump: lines of a new kind, steps, metrics, checkpoints, 16 MiB of disk; " in report
+        )
         assert stall["frozen"] is True
         assert list(stall["lines"].values()) == [3]
         assert run.results()["outcome"] == ("blocked" if ends else "cancelled")

@@ -96,8 +96,8 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls" / "kinds"
         ("put_nowait_from_thread", "queue", [100], "0", "collect.<listcomp>",
          "waits at a queue of its own process at collect.<listcomp> (/r/put_nowait_from_thread.py:24)"),
         ("ray_stream_unread", "ray", [100], "", "<module>",
-         "`ray.get(loaded)`, and pid 101 (`ray::Engine.rollouts`) on `n1` has begun `rollouts`, and stands "
-         "in Ray itself"),
+         "`ray.get(loaded)`, and pid 101 (`ray::Engine.rollouts`) on `n1` has begun `rollouts`, and is at "
+         "no line of the program"),
         ("manager_lock_of_ended_worker", "lock", [100], "0", "publish_weights",
          "`lock.acquire()`; no process that was seen is shown to hold it, and pid 101 is the manager thr"),
         ("handler_takes_held_lock", "lock", [100], "0", "Metrics.report",

@@ -212,7 +212,9 @@ def test_of_several_that_wait_alike_none_is_picked() -> None:
     assert (
         " sleeps at ask (/r/a.py:9): `time.sleep(999)` in 2 of its threads (thread `MainThread`" in found.what
     )
-    assert found.why == "inferred: that it waits for one of the 2 threads at that place is not shown"
+    assert found.why == (
+        "inferred: that thread `MainThread` waits for one of the 2 threads at that place is not shown"
+    )
 
 
 def test_what_only_sounds_like_a_collective() -> None:
