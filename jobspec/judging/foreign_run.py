@@ -332,7 +332,7 @@ def _limitations(
         yield expectation.inferred
     metrics = foreign.evidence.metrics
     for asked, logged in metrics.names.items():
-        yield f"jobspec read no `{asked}`: `{logged}` was read in its place"
+        yield f"`{logged}` was read in place of `{asked}`"
     for source in metrics.inferred:
         if any(row.source == source for row in metrics):
             source = foreign.names.get(source, source)
@@ -359,7 +359,7 @@ def _imports(imports: Imports, roots: Mapping[str, str]) -> Deliverable:
             reason = f"`{module}` comes from {wrong.file}, not from {root}: {VOID}"
             return Deliverable(IMPORT_PROOF, Status.BLOCKED, (wrong.item,), reason)
         if not lines:
-            reason = f"jobspec read no line that says where `{module}` was imported from"
+            reason = f"jobspec found no line that says where `{module}` was imported from"
             return Deliverable(IMPORT_PROOF, Status.BLOCKED, reason=reason)
         items.append(lines[0].item)
     return Deliverable(IMPORT_PROOF, Status.PASS, tuple(items), "every module comes from its expected folder")

@@ -33,7 +33,7 @@ MAX_COMMAND = 300
 MAX_DIRTY = 20  # files named; the patch in the run directory has all
 # Behind `Result` and `Requested coverage`, in their order.
 FIELDS = ("Model", "Deliverables", "Evidence", "Limitations", "Follow-ups")
-UNKNOWN = "jobspec read no line that names it"
+UNKNOWN = "jobspec found no line that names it"
 NOT_EVIDENCE = "this is not evidence against {}"
 # Deliverables of every run: the short form shows them only when they went wrong.
 GENERAL = frozenset(

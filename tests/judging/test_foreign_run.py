@@ -377,7 +377,7 @@ def test_unmet_requirement_is_the_cause_where_no_line_is(
 def test_short_form_of_a_foreign_run(folder: Path) -> None:
     evidence, verdict = judge_files(folder, expected(Framework(), "smoke", (), 3, (), "", ()))
     text = render_report(verdict, evidence, "summary")
-    assert "Command: jobspec read no line that names it" in text
+    assert "Command: jobspec found no line that names it" in text
     assert "Requested coverage: Level 0 (smoke), no variants" in text
 
 

@@ -200,7 +200,7 @@ def test_reward_under_the_prefix_of_tensorboard_is_trl_s(tmp_path: Path) -> None
     run = next(run for run in FOUND_RUNS if run.name == "tensorboard")
     evidence, verdict = judged(run.write(tmp_path), "trl", "learning", "reward")
     assert len(evidence.metrics.series("reward")) == 20
-    assert any("`train/reward` was read in its place" in text for text in verdict.limitations)
+    assert any("`train/reward` was read in place of" in text for text in verdict.limitations)
     assert "train/reward" in {figure.metric for figure in verdict.figures}
     assert "reward" not in {figure.metric for figure in verdict.figures}
     training = item(verdict, "Training").reason
@@ -467,7 +467,7 @@ def test_only_metric_that_ends_in_the_asked_name_is_judged(tmp_path: Path) -> No
     (tmp_path / "m.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     verdict = judged(tmp_path, "command", "run", "raw_reward", "max(raw_reward) > 3.5")[1]
     assert verdict.result is Result.PASS
-    assert any("`rollout/raw_reward` was read in its place" in text for text in verdict.limitations)
+    assert any("`rollout/raw_reward` was read in place of" in text for text in verdict.limitations)
 
 
 def test_metric_of_held_out_data_is_not_judged_for_that_of_training(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ DUMMY = "+ USE_DUMMY_MODEL=True\nRandom model initialized and saved to /root/dum
 FOLDERS = (
     Folder("healthy", PASS, limits=("which `megatron.core` was imported is not proved",)),
     Folder("nothing-named", BLOCKED, "--expect-import megatron.bridge=/ws/Megatron-Bridge/src", named=""),
-    Folder("nothing-shown", BLOCKED, "jobspec read no line that says where", line=""),
+    Folder("nothing-shown", BLOCKED, "jobspec found no line that says where", line=""),
     Folder("nothing-at-all", BLOCKED, "that it ran is not proved", line="", named=""),
     Folder("wheel", BLOCKED, "the run is void", line=f"{WORKER}{WHEEL}\n", named=""),
     Folder("wheel-and-failure", BLOCKED, "the run is void", line=f"{WORKER}{WHEEL}\n", named="",
@@ -286,7 +286,7 @@ def test_line_that_shows_no_import_proves_and_voids_nothing(line: str, tmp_path:
     case = Folder("", BLOCKED, **VERL, line=f"{line}\n")
     verdict = case.judge(case.write(tmp_path))
     assert verdict.result is Result.BLOCKED
-    assert "jobspec read no line that says where" in verdict.reason and "void" not in verdict.reason
+    assert "jobspec found no line that says where" in verdict.reason and "void" not in verdict.reason
 
 
 @pytest.mark.parametrize(
@@ -380,7 +380,7 @@ def test_imports_of_the_bridge_s_own_tests_are_not_the_run_s(tmp_path: Path) -> 
         "======================== 41 passed, 1 warning in 12.30s ========================\n"
     )
     case = Folder("", BLOCKED, **VERL, line=session)
-    assert "jobspec read no line that says where" in case.judge(case.write(tmp_path)).reason
+    assert "jobspec found no line that says where" in case.judge(case.write(tmp_path)).reason
     after = Folder("", PASS, **VERL, line=f"{session}{FILE}\n")
     assert after.judge(after.write(tmp_path)).result is Result.PASS
 

@@ -248,14 +248,14 @@ DAMAGES: dict[str, Damage] = {
     # Logs.
     "log without its end": Damage(
         on_logs(lambda text: "".join(text.splitlines(True)[: -max(2, len(text.splitlines()) // 3)])),
-        r"not in the log|did not run|no complete checkpoint|no process|jobspec read no line",
+        r"not in the log|did not run|no complete checkpoint|no process|jobspec found no line",
         NO_LOG_NEEDED,
         silent=NO_LOG_NEEDED,
     ),
     "log gone": Damage(on_logs(lambda text: None), r"log of `[\w-]+`, `[\w/.-]+`, is missing", NO_LOG_NEEDED),
     "log empty": Damage(
         on_logs(lambda text: ""),
-        r"jobspec found no log|jobspec read no line",
+        r"jobspec found no log|jobspec found no line",
         NO_LOG_NEEDED,
         silent=NO_LOG_NEEDED,
     ),

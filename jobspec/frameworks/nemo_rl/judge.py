@@ -105,7 +105,7 @@ def _backend(run: VariantRun) -> Answer:
         early = _stopped_early(run)
         if early is not None:
             return early
-    return run.unseen("jobspec read no line that shows a model that Megatron built", _items(run, "started"))
+    return run.unseen("jobspec found no line that shows a model that Megatron built", _items(run, "started"))
 
 
 def _stopped_early(run: VariantRun) -> Answer | None:
@@ -138,7 +138,7 @@ def _trainer(run: VariantRun) -> Answer:
     if lines:
         return run.failed(f"another trainer than `{run.variant.trainer}` ran", [lines[0].item])
     asked = f"the `{run.variant.trainer}` trainer" if run.known else "a trainer of GRPO"
-    return run.unseen(f"jobspec read no line that shows the start of {asked}")
+    return run.unseen(f"jobspec found no line that shows the start of {asked}")
 
 
 def _steps(run: VariantRun) -> Answer:
@@ -151,15 +151,15 @@ def _steps(run: VariantRun) -> Answer:
         return problem
     if not done:
         items = _items(run, "header") or _items(run, "built")
-        ended = "jobspec read no line and no record that shows a completed train step" if run.foreign else ""
+        ended = "jobspec found no line and no record that shows a completed train step" if run.foreign else ""
         return run.failed(ended or "no train step was completed", items)
     if not run.began:
         return run.unseen(
-            "metrics were logged, but jobspec read no line that shows a train step", list(done.values())[:1]
+            "metrics were logged, but jobspec found no line that shows a train step", list(done.values())[:1]
         )
     missing = sorted(set(range(before + 1, run.planned + 1)) - set(done))
     if not missing:
         return run.passed()
-    reason = f"jobspec read no line that shows the end of train step {missing[0]} of {run.planned}"
+    reason = f"jobspec found no line that shows the end of train step {missing[0]} of {run.planned}"
     at_end = missing[-1] == run.planned
     return (run.failed if at_end else run.unseen)(reason, [done[max(done)]])

@@ -17,7 +17,7 @@ from jobspec.frameworks.shared.weak_evidence import RANK_COUNT
 
 @dataclass(frozen=True)
 class Proof:
-    """One kind of line. `shows` completes "jobspec read no line that shows …".
+    """One kind of line. `shows` completes "jobspec found no line that shows …".
 
     Every such line holds one of `hints`, and only lines with a hint are searched. A `forbidden` line proves
     the opposite: the log must not hold it.

@@ -64,7 +64,7 @@ def _judge_variant(run: VariantRun) -> Answer:
         return Answer(Status.SKIPPED, f"`{run.name}`: {run.skipped.groups[0]}", (run.skipped.item,))
     if not run.known:
         return run.unseen(
-            "no variant was named, and jobspec read no line that shows which one of this level ran"
+            "no variant was named, and jobspec found no line that shows which one of this level ran"
         )
     answers = [*_proofs(run), *_adapter(run), *_overrides(run), *_routes(run), *_refit(run)]
     if (bad := worst(answers)) is not None:
@@ -74,7 +74,7 @@ def _judge_variant(run: VariantRun) -> Answer:
         return (
             run.passed(run.claim, built)
             if built
-            else run.unseen("jobspec read no line that shows a model that Megatron built")
+            else run.unseen("jobspec found no line that shows a model that Megatron built")
         )
     reasons = [run.claim, *(answer.reason.partition(": ")[2] for answer in answers if answer.reason)]
     return run.passed("; ".join(reasons), [item for answer in answers for item in answer.items])
@@ -90,7 +90,7 @@ def _proofs(run: VariantRun) -> Iterator[Answer]:
         elif (kept := _in_checkpoint(run, SIZE_KEYS.get(name, ""))) is not None:
             yield run.passed(items=[kept])
         else:
-            yield run.unseen(f"jobspec read no line that shows {proof.shows}")
+            yield run.unseen(f"jobspec found no line that shows {proof.shows}")
 
 
 def _in_checkpoint(run: VariantRun, key: str) -> EvidenceItem | None:
@@ -118,7 +118,7 @@ def _adapter(run: VariantRun) -> Iterator[Answer]:
         return
     counts = numbers(run.lines, "adapter")
     if not counts:
-        yield run.unseen(f"jobspec read no line that shows {PROOFS['adapter'].shows}")
+        yield run.unseen(f"jobspec found no line that shows {PROOFS['adapter'].shows}")
     elif max(counts) == 0:
         yield run.failed("the LoRA adapter has no parameter to train", [counts[0]])
     else:

@@ -127,7 +127,9 @@ def _resume(run: VariantRun) -> Answer:
     first = (line.item for line in saves if line.file != load.file or line.number < load.number)
     saved = next(first, None) or complete_checkpoints(run).get(step)
     if saved is None:
-        return run.unseen(f"step {step} was loaded, and jobspec read no line of its save", [load.item, after])
+        return run.unseen(
+            f"step {step} was loaded; jobspec found no line of its save", [load.item, after]
+        )
     return run.passed(f"step {step} was saved, loaded, and training went on", [saved, load.item, after])
 
 
@@ -149,5 +151,5 @@ def resume_problem(run: VariantRun, load: Line) -> Answer | None:
     if any(run.lines.get(name) for name in STEP_LINES) or max(run.logged, default=0) <= step:
         return run.failed(f"step {step} was loaded, and the process trained no later step", [load.item])
     return run.unseen(
-        f"step {step} was loaded, and jobspec read no line that shows a later train step", [load.item]
+        f"step {step} was loaded, and jobspec found no line that shows a later train step", [load.item]
     )

@@ -154,5 +154,5 @@ def _judged(gate: Gate, seen: _Seen, lost: Status) -> Deliverable:
     if seen.code:
         return Deliverable(name, Status.FAIL, reason=f"`{gate.file}` ended with exit code {seen.code}")
     if seen.passed is None:
-        return Deliverable(name, lost, reason=f"jobspec read no line `{gate.passed}`")
+        return Deliverable(name, lost, reason=f"jobspec found no line `{gate.passed}`")
     return Deliverable(name, Status.PASS, (seen.passed,), f"`{gate.file}` passed every check of its own")

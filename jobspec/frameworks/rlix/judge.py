@@ -156,7 +156,7 @@ def judge_end(part: PartPlan, pipeline: PipelineSeen, seen: Seen, lost: Status =
         return Deliverable(name, Status.FAIL, (seen.broke.item,), reason)
     if pipeline.returned is None:
         begun = (
-            "jobspec read no line that names the pipeline"
+            "jobspec found no line that names the pipeline"
             if not pipeline.id
             else "the pipeline's end is not in the log"
         )
@@ -182,14 +182,14 @@ def judge_versions(
     before, after = pipeline.steps
     if not after:
         return Deliverable(
-            name, lost, reason="jobspec read no line that shows that a train step published weights"
+            name, lost, reason="jobspec found no line that shows that a train step published weights"
         )
     steps = sorted(after)
     begin = steps[0] if first is None else min(first, steps[0])
     missing = next((s for s in range(begin, part.steps or steps[-1] + 1) if s not in after), None)
     if missing is not None:
         reason = (
-            f"jobspec read no line that shows that train step {missing}, counted from 0, published weights"
+            f"jobspec found no line that shows that train step {missing}, counted from 0, published weights"
         )
         return Deliverable(name, lost, (after[steps[-1]].item,), reason)
     # RLix calls the weights after step N version N or, since May 2026, N + 1; one run has one convention.
@@ -205,7 +205,7 @@ def _in_turn(name: str, steps: list[int], before: dict[int, Line], after: dict[i
     """`Pass` when the order of lines shows each step after the weights of the step before."""
     unknown = next((s for s in steps if s not in before), None)
     if unknown is not None:
-        reason = f"jobspec read no line that shows when train step {unknown}, counted from 0, got its GPUs"
+        reason = f"jobspec found no line that shows when train step {unknown}, counted from 0, got its GPUs"
         return Deliverable(name, Status.FAIL, (after[unknown].item,), reason)
     for step in steps[:-1]:
         granted, published = before[step + 1], after[step]
@@ -229,12 +229,12 @@ def judge_sharing(part: PartPlan, pipeline: PipelineSeen, lost: Status = Status.
         return Deliverable(name, Status.FAIL, (pipeline.failed_expand.item,), reason)
     if not pipeline.shrinks:
         return Deliverable(
-            name, lost, reason="jobspec read no line that shows an engine that was put to sleep"
+            name, lost, reason="jobspec found no line that shows an engine that was put to sleep"
         )
     first = min(pipeline.after.values(), key=lambda line: line.at, default=None)
     woken = [line for line in pipeline.expands if first is not None and line.at > first.at]
     if first is None or not woken:
-        reason = "jobspec read no line that shows an engine that was woken after a train step"
+        reason = "jobspec found no line that shows an engine that was woken after a train step"
         return Deliverable(name, lost, (pipeline.shrinks[0].item,), reason)
     if max(line.version for line in woken) < first.version:
         reason = (
@@ -279,7 +279,7 @@ def judge_compared(
         reason = "sum, largest and smallest weight were those of the trainer"
         yield Deliverable(COMPARED, Status.PASS, tuple(item for _, item in shown[:2]), reason, required=False)
     elif any(asked):
-        reason = "jobspec read no line of a comparison, of which RLix prints only differences for NeMo-RL"
+        reason = "jobspec found no line of a comparison, of which RLix prints only differences for NeMo-RL"
         yield Deliverable(COMPARED, Status.SKIPPED, reason=reason, required=False)
 
 
@@ -297,7 +297,7 @@ def judge_shared(evidence: Evidence, pipelines: list[tuple[str, PipelineSeen]]) 
         return Deliverable(SHARED, missing_status(evidence), reason=reason, required=required)
     if alone:
         which = next(name for name, _ in pipelines if name in alone)
-        reason = f"jobspec read no line that shows `{which}` train while another pipeline was under way"
+        reason = f"jobspec found no line that shows `{which}` train while another pipeline was under way"
         return Deliverable(SHARED, missing_status(evidence), tuple(items[:2]), reason, required)
     reason = f"each of {len(pipelines)} pipelines trained while another one was under way"
     return Deliverable(SHARED, Status.PASS, tuple(items[:2]), reason, required)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SHOW = f"print `{BRIDGE}.__file__` in a worker, and name the checkout that it must come from"
 OWN_CORE = "3rdparty/Megatron-LM"
-DRIVER_ONLY = "jobspec read no line of a Ray worker about Megatron-Bridge: the driver's may be another one"
+DRIVER_ONLY = "jobspec found no line of a Ray worker about Megatron-Bridge: the driver's may be another one"
 CORE_UNKNOWN = "which `megatron.core` was imported is not proved"
 
 
@@ -83,7 +83,7 @@ def _problem(
         seen = lines[0] if lines else None
         if seen is None and evidence.foreign:
             reason = (
-                "no checkout is named for the comparison, and jobspec read no line that shows an import of"
+                "no checkout is named for the comparison, and jobspec found no line that shows an import of"
             )
             return f"{reason} `{BRIDGE}`: that it ran is not proved", ()
         if seen is None:
@@ -101,7 +101,7 @@ def _problem(
         return f"not shown: `{BRIDGE}` was recorded on {too_few} nodes", ()
     if not lines:
         return (
-            f"not shown: jobspec read no line that says where `{BRIDGE}` was imported from;"
+            f"not shown: jobspec found no line that says where `{BRIDGE}` was imported from;"
             " which Bridge ran is not proved",
             (),
         )

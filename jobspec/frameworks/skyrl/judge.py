@@ -120,7 +120,7 @@ def judge_checkpoint(evidence: Evidence, lines: Found) -> Deliverable:
     last = evidence.plan.expect.steps
     if not marked:
         status = Status.BLOCKED if evidence.foreign else Status.FAIL
-        return Deliverable(CHECKPOINT, status, reason="jobspec read no line of a complete checkpoint")
+        return Deliverable(CHECKPOINT, status, reason="jobspec found no line of a complete checkpoint")
     # Logs of a run that jobspec did not launch are in no order of time; SkyRL's marker only ever goes up.
     step, item = max(marked, key=lambda one: one[0]) if evidence.foreign else marked[-1]
     saved = [line for number, line in lines.get("saved", []) if number == step]
@@ -140,7 +140,7 @@ def judge_resume(evidence: Evidence, lines: Found) -> Deliverable:
     if not loaded or not begun:
         status = Status.BLOCKED if evidence.foreign else Status.FAIL
         return Deliverable(
-            RESUME, status, reason="jobspec read no line that says that a process loaded a whole checkpoint"
+            RESUME, status, reason="jobspec found no line that says that a process loaded a whole checkpoint"
         )
     step, item = loaded[-1]
     resume_from = planned.options.get("resume_from") or step

@@ -56,7 +56,7 @@ LOADED = {
     "trainer state": re.compile(rf"^{re.escape(STATE)}$"),
 }
 MIN_ALIKE = 3  # values of one record
-NOT_READ = "jobspec read no line of a process that went on from a saved step"
+NOT_READ = "jobspec found no line of a process that went on from a saved step"
 INFERRED = (
     "that optimizer, scheduler and random state were loaded is inferred: their files lie in the checkpoint,"
     " and the Trainer loads what lies there"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 RUN, CAPTURE = "verl Megatron backend run", "Log capture"
 ROLES = (MEGATRON, "critic.megatron")
 NO_BRIDGE = (
-    "an engine other than Megatron is set, and jobspec read no line that shows an import of Megatron-Bridge"
+    "an engine other than Megatron is set, and jobspec found no line that shows an import of Megatron-Bridge"
 )
 AS_COMMAND = "judge such a run by its steps and metrics: `--framework command`"
 HEAD_LIMIT = (
@@ -80,9 +80,9 @@ def judge_run(seen: Seen) -> Deliverable:
     proofs = tuple(item for item in (bridge, megatron, seen.adapter, *steps.items) if item is not None)
     adapter = seen.adapter if seen.asks_lora else steps
     missing = (
-        (bridge, "jobspec read no line that shows `vanilla_mbridge` False"),
-        (megatron, "jobspec read no line that shows the Megatron trainer"),
-        (adapter, "jobspec read no line that shows a LoRA adapter with trainable parameters"),
+        (bridge, "jobspec found no line that shows `vanilla_mbridge` False"),
+        (megatron, "jobspec found no line that shows the Megatron trainer"),
+        (adapter, "jobspec found no line that shows a LoRA adapter with trainable parameters"),
     )
     for shown, reason in missing:
         if shown is None:
@@ -172,7 +172,7 @@ def _check_steps(seen: Seen) -> Answer:
     # Steps before a resume may belong to another run, whose files are not here.
     resumed = seen.resumed.resumed if seen.resumed else None
     if not trained:
-        reason = "jobspec read no line and no record of a trained step"
+        reason = "jobspec found no line and no record of a trained step"
         if resumed is not None and resumed[0] >= seen.planned:
             reason += (
                 f": the loaded checkpoint is of step {resumed[0]}, and nothing was left of {seen.planned}"

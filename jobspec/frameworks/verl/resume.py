@@ -27,7 +27,7 @@ def judge_resume(seen: Seen) -> Answer:
         fresh = seen.any_line("scratch")
         if fresh is not None:
             return failed("the second process trained from scratch", [fresh])
-        reason = "jobspec read no line that shows that training continued from a checkpoint"
+        reason = "jobspec found no line that shows that training continued from a checkpoint"
         return unseen(seen.evidence.foreign, reason, saved.items)
     start, line = facts.resumed
     items = [*saved.items, line, *facts.loaded.values()]
@@ -36,7 +36,7 @@ def judge_resume(seen: Seen) -> Answer:
         return failed(problem, items)
     unloaded = _unloaded(seen, facts)
     if unloaded:
-        reason = f"jobspec read no line that shows that a worker loaded {', '.join(unloaded)}"
+        reason = f"jobspec found no line that shows that a worker loaded {', '.join(unloaded)}"
         return unseen(seen.evidence.foreign, reason, items)
     text = f"{saved.reason}, loaded after step {start}, and trained on to step {seen.planned}"
     return passed(text, items)
@@ -160,7 +160,7 @@ def _saved_by_log(seen: Seen) -> Answer:
     """The last save, by its first log line: verl logs no end. A loaded checkpoint was saved whole."""
     line = next((facts.saved[seen.planned] for facts in seen.logs if seen.planned in facts.saved), None)
     if line is None:
-        what = f"no checkpoint was found, and jobspec read no line that shows a save of step {seen.planned}"
+        what = f"no checkpoint was found, and jobspec found no line that shows a save of step {seen.planned}"
         return blocked(f"not shown: {what}")
     return passed("saved according to the log (no checkpoint was found)", [line])
 

@@ -73,7 +73,7 @@ def _variant(seen: Seen, variant: Variant) -> Answer:
         if line is None and old is not None:  # a resume finds the model that the same run made
             return failed("the dummy model was there before: it may belong to another run", [old])
         if line is None:
-            return blocked(f"not shown: jobspec read no line of variant `{variant.name}`", items)
+            return blocked(f"not shown: jobspec found no line of variant `{variant.name}`", items)
         items.append(line)
     return passed(f"`{variant.name}` is shown", items)
 
@@ -93,7 +93,7 @@ def _parallel(seen: Seen) -> Answer:
         if not any(key in above for key in keys):
             what = f"variant `{name}`" if name else "level `parallel`"
             if not any(shown[key] for key in keys):
-                return blocked(f"not shown: jobspec read no line with the sizes of {what}")
+                return blocked(f"not shown: jobspec found no line with the sizes of {what}")
             items = [shown[key][-1].item for key in keys if shown[key]]
             if not seen.has_whole_config:  # the engines' sizes have the same names
                 return blocked(f"not shown: {what}: every size that is known to be the trainer's is 1", items)
@@ -110,7 +110,7 @@ def _planned_sizes(seen: Seen, planned: Mapping[str, int]) -> Answer:
     for key, size in planned.items():
         values = seen.actor_size(SIZES[key])
         if not values:
-            return blocked(f"not shown: jobspec read no line with the actor's `{SIZES[key]}`", items)
+            return blocked(f"not shown: jobspec found no line with the actor's `{SIZES[key]}`", items)
         other = next((setting for setting in values if setting.value != str(size)), None)
         if other is not None:
             return failed(
@@ -143,10 +143,10 @@ def _fsdp(seen: Seen) -> Answer:
 
 
 def _not_shown(seen: Seen, key: str, of: str = "") -> str:
-    """Why a knob is not proved: the release has none, or jobspec read no line with verl's own word for it."""
+    """Why a knob is not proved: the release has none, or there is no line with verl's own word for it."""
     if seen.has_whole_config:
         return f"verl's configuration has no `{key}` {of}: this release does not have it".replace(" :", ":")
-    return f"not shown: jobspec read no line with `{key}` {of}".rstrip()
+    return f"not shown: jobspec found no line with `{key}` {of}".rstrip()
 
 
 def _architecture(seen: Seen) -> Answer:

@@ -261,7 +261,7 @@ def test_validation_is_no_train_step(tmp_path: Path) -> None:
     log = section("A").partition(STEPS)[0] + section("B").partition("Saving checkpoint")[0]
     verdict = judged(write(tmp_path / "run", log, {"validation/accuracy": {"2": 0.2}}))
     assert (verdict.result, status(verdict, RUN)) == ("Fail", Status.FAIL)
-    assert "jobspec read no line and no record that shows a completed train step" in reason(verdict, RUN)
+    assert "jobspec found no line and no record that shows a completed train step" in reason(verdict, RUN)
 
 
 def test_exit_code_of_the_batch_script_proves_nothing(tmp_path: Path) -> None:
@@ -494,7 +494,7 @@ def test_variant_of_a_level_is_what_the_files_show_or_none(
     verdict = judged(write(tmp_path / "run", built), "learning")
     told = {part for item in verdict.deliverables for part in re.findall(r"`([\w-]+-learning)`", item.reason)}
     assert told == ({named} if named else set())
-    unknown = "jobspec read no line that shows which one of this level ran" in reason(verdict, REQUESTED)
+    unknown = "jobspec found no line that shows which one of this level ran" in reason(verdict, REQUESTED)
     assert unknown is not bool(named)
 
 

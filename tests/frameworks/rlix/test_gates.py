@@ -30,7 +30,7 @@ TROUBLES: list[tuple[str, Status, str]] = [
     ("import megatron_that_nobody_has.core", B, "Python has no `megatron_that_nobody_has`"),
     ('raise RuntimeError("NCCL")', F, "RuntimeError: NCCL"),
     ("sys.exit(7)", F, "ended with exit code 7"),
-    ("pass", F, "jobspec read no line"),
+    ("pass", F, "jobspec found no line"),
 ]
 
 

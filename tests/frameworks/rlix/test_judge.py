@@ -142,7 +142,7 @@ FAULTS: list[tuple[str, Callable[[Lines], Lines], dict[str, int], set[str], str]
      {"one": 3, "two": 3}, {"one: Weight version"}, "train step 0, counted from 0, published weights"),
     ("a step without its beginning", lambda lines: without(lines, IDS["two"], "step=1 — actor_train GPUs"),
      {"one": 3, "two": 3}, {"two: Weight version"},
-     "jobspec read no line that shows when train step 1, counted from 0, got its GPUs"),
+     "jobspec found no line that shows when train step 1, counted from 0, got its GPUs"),
     ("no engines to put to sleep", not_shrunk,
      {"one": 3, "two": 3}, {"two: GPU time-sharing"}, "no line that shows an engine that was put to sleep"),
     ("the driver is cut off", lambda lines: lines[:-1], {"one": 3, "two": 3}, {"Pipelines"},
@@ -208,7 +208,7 @@ def test_scheduler_that_stops_ray_fails_all(tmp_path: Path) -> None:
 
 def test_pipeline_that_was_never_registered_is_named(tmp_path: Path) -> None:
     found = judged(tmp_path, healthy(("one",)), metrics({"one": STEPS}))
-    assert found["two: Run"].reason == "jobspec read no line that names the pipeline"
+    assert found["two: Run"].reason == "jobspec found no line that names the pipeline"
     assert found["Pipelines"].reason == "1 of 2 pipelines returned"
     assert not {name for name in failed(found) if name.startswith("one:")}
 

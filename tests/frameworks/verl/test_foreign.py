@@ -154,7 +154,7 @@ def test_records_alone_prove_steps_but_no_trainer(tmp_path: Path) -> None:
     verdict = judge(tmp_path)
     assert status(verdict, RUN) == (
         Status.BLOCKED,
-        "not shown: jobspec read no line that shows `vanilla_mbridge` False",
+        "not shown: jobspec found no line that shows `vanilla_mbridge` False",
     )
     assert status(verdict, CAPTURE) == (Status.BLOCKED, "not shown: jobspec found no log")
     assert verdict.result is Result.BLOCKED
@@ -350,7 +350,7 @@ KNOB = "+ export USE_MEGATRON_FSDP=True\n+ USE_MEGATRON_FSDP=True\n"
 @pytest.mark.parametrize(
     ("text", "want", "part"),
     [
-        (KNOB, Status.BLOCKED, "jobspec read no line with `use_megatron_fsdp`"),
+        (KNOB, Status.BLOCKED, "jobspec found no line with `use_megatron_fsdp`"),
         (f"{KNOB}(WorkerDict pid=1) FullyShardedDataParallel contains 1.00M parameters\n", Status.PASS, ""),
         (f"{KNOB}(WorkerDict pid=1)   'use_megatron_fsdp': True,\n", Status.PASS, ""),
         (f"{KNOB}(WorkerDict pid=1)   'use_megatron_fsdp': False,\n", Status.FAIL, "the run used DDP"),

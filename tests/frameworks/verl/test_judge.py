@@ -110,7 +110,7 @@ def test_healthy_smoke(tmp_path: Path) -> None:
 def test_bar_and_validation_are_no_step(tmp_path: Path, text: str) -> None:
     found = Run(tmp_path).log(text).metrics({"step": 1, "data": {"val-core/x": 0.3}}).judged()
     assert found[RUN].status is Status.FAIL
-    assert found[RUN].reason == "jobspec read no line and no record of a trained step"
+    assert found[RUN].reason == "jobspec found no line and no record of a trained step"
 
 
 def test_console_serves_where_the_file_logger_left_nothing(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_save_and_resume(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("setting global step to 1", "x", "jobspec read no line that shows that training continued"),
+        ("setting global step to 1", "x", "jobspec found no line that shows that training continued"),
         ("critic/optimizer", "actor/optimizer", "critic optimizer"),
         ("Loaded PEFT adapter", "Skipped PEFT adapter", "actor model"),
         ("step:2 - ", "step:1 - val-core/x:0.1\n", "the resume trained steps"),
