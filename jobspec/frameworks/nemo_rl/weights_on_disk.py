@@ -127,9 +127,7 @@ def _resume(run: VariantRun) -> Answer:
     first = (line.item for line in saves if line.file != load.file or line.number < load.number)
     saved = next(first, None) or complete_checkpoints(run).get(step)
     if saved is None:
-        return run.unseen(
-            f"step {step} was loaded; jobspec found no line of its save", [load.item, after]
-        )
+        return run.unseen(f"step {step} was loaded; jobspec found no line of its save", [load.item, after])
     return run.passed(f"step {step} was saved, loaded, and training went on", [saved, load.item, after])
 
 
