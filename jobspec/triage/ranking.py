@@ -46,8 +46,10 @@ TOLD_LAST = {
     ),
     "gpu.driver-reload": frozenset({"container"}),
     "engine.weight-group-open": frozenset({"network"}),
-    "container.image-missing": frozenset({"container.kube-start"}),
-    "container.kube-secret": frozenset({"container.kube-start"}),
+    **dict.fromkeys(
+        ("container.image-missing", "container.kube-secret", "container.registry-trust"),
+        frozenset({"container.kube-start"}),
+    ),
     "ray.start-timeout": frozenset({"ray.gpus-missing", "node-not-joined"}),
 }
 TERMINATED = "effect.terminated"

@@ -221,7 +221,7 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
         return Deliverable(TRAINING, Status.BLOCKED, ends, f"not shown: {UNPLACED}")
     if gaps and _miscounted(evidence, rows):
         reason = f"{len(rows)} records were read and no step's number beside them,"
-        reason += " and a checkpoint is of a later one: the end is not shown"
+        reason += " and a checkpoint is of a later step than their count: the end is not shown"
         return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
     if gaps:
         kept_in_part = evidence.foreign and not failure_shown(evidence)
