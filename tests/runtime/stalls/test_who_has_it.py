@@ -93,7 +93,7 @@ def test_a_handler_that_reads_the_next_request_waits_for_the_client() -> None:
     ("frozen", "says"),
     [
         (True, "the run stands still: nothing new for"),
-        (False, "no watched sign of work came, though its processes move or use the CPU: nothing new for"),
+        (False, "no watched sign of work came, though its processes move, begin or use the CPU: nothing new"),
         (None, "no watched sign of work came: nothing new for"),
     ],
 )
