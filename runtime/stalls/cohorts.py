@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from jobspec.runtime.stalls import callers, waits
 from jobspec.runtime.stalls.flight import Front
-from jobspec.runtime.stalls.kinds import IDLE, ON_RANKS
+from jobspec.runtime.stalls.kinds import BEGUN, IDLE, ON_RANKS
 from jobspec.runtime.stalls.phrases import phrase
 from jobspec.runtime.stalls.ras import Trouble
 from jobspec.runtime.stalls.stacks import Frame, Process
@@ -139,7 +139,13 @@ def _alone(rows: Sequence[Process], others: Sequence[Process]) -> List[Process]:
     nodes = {one.node for one in others}  # of one that has not answered nothing is known
     mine = [one for one in rows if one.node in nodes and one.threads and not is_service(one)]
     new = [one for one in mine if not _same(one, known.get((one.node, one.pid)))]
-    return [one for one in new if waits.of(one).kind != IDLE]
+    return [one for one in new if not rests(one)]
+
+
+def rests(process: Process) -> bool:
+    """Whether it waits for work; a worker that has only begun does not yet."""
+    wait = waits.of(process)
+    return wait.kind == IDLE and wait.op != BEGUN and not running(process)
 
 
 def _same(process: Process, other: Optional[Process]) -> bool:

@@ -9,7 +9,7 @@ import re
 from typing import List, Optional, Sequence
 
 from jobspec.runtime.stalls import kinds, waits
-from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, cohorts, does, where
+from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, cohorts, does, ended, where
 from jobspec.runtime.stalls.cohorts import begun as just_begun
 from jobspec.runtime.stalls.explanation import Explanation
 from jobspec.runtime.stalls.phrases import DOES
@@ -100,8 +100,8 @@ def all_wait(people: Sequence[Process], view: View) -> Optional[Explanation]:
     actors = [one for one in waiting if one.command.startswith("ray::")]
     said = "; ".join(f"{group.names} {does(group)}{where(group)}" for group in cohorts(actors or waiting)[:4])
     begun = [one for one in people if waits.of(one).place is None and _METHOD.match(one.command)]
-    # Who has just begun may work on it; that one is told with whom it follows.
-    new = any(one not in waiting for one in just_begun(view))
+    # Who has just begun or ended may work on it, or have done so.
+    new = any(one not in waiting for one in [*just_begun(view), *ended(view)])
     nobody = "" if new else "no process of the run is seen to work on it"
     rest = _begun(begun) or nobody
     what = f"{said}, and {rest}" if rest else said

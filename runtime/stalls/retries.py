@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import List, Sequence, Tuple
 
-from jobspec.runtime.stalls import kinds, waits
-from jobspec.runtime.stalls.cohorts import View, begun, ended, is_service, names, role
+from jobspec.runtime.stalls import kinds
+from jobspec.runtime.stalls.cohorts import View, begun, ended, is_service, names, rests, role
 from jobspec.runtime.stalls.explanation import Explanation
 from jobspec.runtime.stalls.stacks import Process
 
@@ -51,7 +51,7 @@ def standing(people: Sequence[Process], view: View) -> List[Process]:
 
 
 def _alike(gone: Process, new: Process) -> bool:
-    if any(is_service(one) or waits.of(one).kind == kinds.IDLE for one in (gone, new)):
+    if any(is_service(one) or rests(one) for one in (gone, new)):
         return False
     same = (role(gone), gone.rank) == (role(new), new.rank) or (_is_rays(gone) and _is_rays(new))
     return same and gone.node == new.node and gone.facts.get("parent") == new.facts.get("parent")

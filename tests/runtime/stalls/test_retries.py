@@ -38,6 +38,24 @@ def test_a_worker_that_comes_anew_does_not_stand() -> None:
     assert dumps._why(found, view).endswith("differ: processes pid 101 on `n1`; pid 102 on `n1`")
 
 
+def test_a_worker_that_still_imports_has_begun() -> None:
+    """The title of the one before names the task."""
+    main = (100, "main", {})
+    file = "/v/ray/_private/workers/default_worker.py"
+    text = process(
+        102, f"<module> {file}:8 import ray", name=f"python {file} --x", parent=1, calls={"102": "running"}
+    )
+    then = sampled(main) + stacks.read(
+        process(101, "f /r/a.py:9 work()", name="ray::tokenize_shard", parent=1)
+    )
+    found = explain.explain(View(then, sampled(main) + stacks.read(text)))
+    says = (
+        "; pid 101 (`ray::tokenize_shard`) on `n1` ended between the two samples, and pid 102 on `n1` began"
+    )
+    assert says in found.what
+    assert found.frozen is False
+
+
 def test_without_a_row_of_ray_nothing_is_said_to_be_tried_again() -> None:
     assert explain.explain(tried_again()).what.endswith("(both are workers of Ray)")
 
