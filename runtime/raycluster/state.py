@@ -46,21 +46,16 @@ def told(
 
     `tasks` are amounts that tasks ask for, and how many do. What a node could hold is queued where none has
     that `free` now; it only waits for its turn, unless those who have it `held` do nothing. `names` are those
-    of tasks that wait, with what each asks for. `totals` are those of the nodes with what placement groups
-    have reserved there, which has names of its own. `tries` are the further ones of tasks that have failed.
+    of tasks that wait, with what each asks for. `totals` are the nodes' with what placement groups have
+    reserved there, under other names; `tries` those of tasks that have failed.
     """
-    nodes = list(resources.values())
-    whole = totals or nodes
+    nodes, whole = list(resources.values()), totals or list(resources.values())
     queued = [
         f"{_task(bundle, count, names)}{_holders(bundle, held)}"
         for bundle, count in tasks
         if free and _fits(bundle, whole) and not _fits(bundle, free)
     ]
-    most = {
-        name: max(row.get(name, 0.0) for row in resources.values())
-        for row in resources.values()
-        for name in row
-    }
+    most = {name: max(row.get(name, 0.0) for row in nodes) for row in nodes for name in row}
     pending, full = _groups(list(groups.values()), nodes, free, held)
     # One of DEPENDENCIES_UNREADY waits for its arguments, and one for which nothing is asked lacks nothing.
     # Actors of a group that is not there wait for the group. An older Ray does not tell what is asked for.
@@ -80,9 +75,13 @@ def told(
         "queued": queued[:20],
         "dead": _dead(actors)[:20],
         "restarting": restarting[:20],
-        "retried": [f"a task `{name}` was tried again{_times(count)}" for name, count in tries.items()][:20],
+        "retried": _retried(tries)[:20],
         "have": f"a node has at most {have}; {len(resources)} node(s)" if have else "",
     }
+
+
+def _retried(tries: Mapping[str, int]) -> List[str]:
+    return [f"a task `{name}` was tried again{_times(count)}" for name, count in tries.items()]
 
 
 def _too_large(
