@@ -200,7 +200,9 @@ def _report(
     lines += [f"- {rest} further group{'s' * (rest != 1)}"] if rest > 0 else []
     lines += _without_stack(view)
     lines += [
-        f"Ray: {row}" for key in ("pending", "queued", "restarting", "dead") for row in view.ray.get(key, ())
+        f"Ray: {row}"
+        for key in ("pending", "queued", "restarting", "retried", "dead")
+        for row in view.ray.get(key, ())
     ]
     lines += [f"not taken on {name}: {note}" for name, reply in replies.items() for note in reply["notes"]]
     lines += [f"no answer of {name} within {NODE_S:.0f} s" for name in hosts if name not in replies]
@@ -251,11 +253,10 @@ def _why(found: Explanation, view: View) -> str:
         else "both samples show the same stacks"
     )
     movers = [one for one in view.second if not cohorts.is_service(one) and cohorts.moved(one, view)]
-    moves = {
-        True: alike,
-        False: f"moved or used the CPU between the samples: at least {cohorts.names(movers)}",
-    }
-    told = moves.get(found.frozen) if found.frozen is not None else ""
+    moved = (
+        f"moved or used the CPU between the samples: at least {cohorts.names(movers)}" if movers else alike
+    )
+    told = {True: alike, False: moved}[found.frozen] if found.frozen is not None else ""
     inferred = "inferred" if found.inferred and "inferred" not in found.why else ""
     return "; ".join(part for part in (found.why, inferred, told or "") if part)
 

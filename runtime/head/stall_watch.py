@@ -227,7 +227,7 @@ def finding(
     found: Explanation, silence: float, patience: float, phase: str, looks: str, folder: Path, last: str
 ) -> Finding:
     """The stall as a finding. What the dump shows comes first; without movement the run stands still."""
-    moves = ", though its processes move or use the CPU" if found.frozen is False else ""
+    moves = ", though its processes move, begin or use the CPU" if found.frozen is False else ""
     stands = "the run stands still" if found.frozen else f"{NO_SIGN}{moves}"
     after = f"{stands}: nothing new for {_span(silence)} in phase `{phase}`"
     seen = f"seen from outside: {looks}" + (f"; its last new line is `{last}`" if last else "")

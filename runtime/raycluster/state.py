@@ -21,7 +21,7 @@ WANTED = (
     "owner has died",
     "INTENDED",
 )
-NO_NODE_YET = 2  # PENDING_NODE_ASSIGNMENT of src/ray/protobuf/common.proto
+NO_NODE_YET, FINISHED = 2, 11  # PENDING_NODE_ASSIGNMENT and FINISHED of src/ray/protobuf/common.proto
 SHOWN = 4
 # `CPU_group_0_<id>` is of that bundle, `CPU_group_<id>` of any of the group; `bundle_group_` marks the place.
 _RESERVED = re.compile(r"^(.+)_group_(?:(\d+)_)?[0-9a-f]{24,}$")
@@ -40,26 +40,22 @@ def told(
     names: Sequence[Named] = (),
     held: Sequence[Named] = (),
     totals: Sequence[Amounts] = (),
+    tries: Mapping[str, int] = {},
 ) -> Dict[str, Any]:
     """What waits and what is dead, as sentences; and the most that a node has.
 
     `tasks` are amounts that tasks ask for, and how many do. What a node could hold is queued where none has
     that `free` now; it only waits for its turn, unless those who have it `held` do nothing. `names` are those
-    of tasks that wait, with what each asks for. `totals` are those of the nodes with what placement groups
-    have reserved there, which has names of its own.
+    of tasks that wait, with what each asks for. `totals` are the nodes' with what placement groups have
+    reserved there, under other names; `tries` those of tasks that have failed.
     """
-    nodes = list(resources.values())
-    whole = totals or nodes
+    nodes, whole = list(resources.values()), totals or list(resources.values())
     queued = [
         f"{_task(bundle, count, names)}{_holders(bundle, held)}"
         for bundle, count in tasks
         if free and _fits(bundle, whole) and not _fits(bundle, free)
     ]
-    most = {
-        name: max(row.get(name, 0.0) for row in resources.values())
-        for row in resources.values()
-        for name in row
-    }
+    most = {name: max(row.get(name, 0.0) for row in nodes) for row in nodes for name in row}
     pending, full = _groups(list(groups.values()), nodes, free, held)
     # One of DEPENDENCIES_UNREADY waits for its arguments, and one for which nothing is asked lacks nothing.
     # Actors of a group that is not there wait for the group. An older Ray does not tell what is asked for.
@@ -79,8 +75,13 @@ def told(
         "queued": queued[:20],
         "dead": _dead(actors)[:20],
         "restarting": restarting[:20],
+        "retried": _retried(tries)[:20],
         "have": f"a node has at most {have}; {len(resources)} node(s)" if have else "",
     }
+
+
+def _retried(tries: Mapping[str, int]) -> List[str]:
+    return [f"a task `{name}` was tried again{_times(count)}" for name, count in tries.items()]
 
 
 def _too_large(
@@ -259,6 +260,20 @@ def _named(accessor: Any) -> Tuple[List[Named], List[Named]]:
     )
 
 
+def _tries(accessor: Any) -> Dict[str, int]:
+    """How often tasks that have not succeeded were tried again; of several of one name the most."""
+    tables = importlib.import_module("ray.core.generated.gcs_pb2")
+    events = [tables.TaskEvents.FromString(row) for row in accessor.get_task_events()]
+    again = [event for event in events if event.attempt_number]
+    done = {event.task_id for event in again if FINISHED in event.state_updates.state_ts_ns}
+    found: Dict[str, int] = {}
+    for event in again:
+        name = event.task_info.name
+        if event.task_id not in done and name:
+            found[name] = max(found.get(name, 0), event.attempt_number)
+    return found
+
+
 def main(address: str) -> int:
     ray = importlib.import_module("ray")
     state = importlib.import_module("ray._private.state")
@@ -277,7 +292,10 @@ def main(address: str) -> int:
     if tasks or any(group["state"] in WAITING for group in groups.values()):
         with contextlib.suppress(Exception):  # not documented: without it the names are missing
             names, held = _named(state.state._connect_and_get_accessor())
-    found = told(actors, groups, nodes, tasks, free, names, held, totals)
+    tries: Dict[str, int] = {}
+    with contextlib.suppress(Exception):
+        tries = _tries(state.state._connect_and_get_accessor())
+    found = told(actors, groups, nodes, tasks, free, names, held, totals, tries)
     sys.stdout.write(json.dumps(found, default=str) + "\n")
     return 0
 

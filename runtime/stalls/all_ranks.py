@@ -30,16 +30,16 @@ def all_wait(waiting: Sequence[Cohort], groups: Sequence[Cohort]) -> Explanation
         why = "they came there by the same lines; sizes, arguments (`src`, `group`) or devices may differ"
         fix = "compare the flight recorder's dumps (sizes and order), NCCL's log and the GPUs of all ranks"
         if pair := pairs.SIDES.get(pairs.side(only)):
-            why = "each of them {} there, and none is seen to {}".format(*pair)
-            fix = "let the one of each pair send while the other receives, or use `batch_isend_irecv`"
+            why = pair[0]
+            fix = pair[1]
         return Explanation("collective-all", what, why, fix, inferred=True, frame=only.wait.place)
     said = "; ".join(f"{group.names} {does(group)}{where(group)}" for group in waiting[:4])
     one_place = len({(*group.wait.key, str(group.wait.place)) for group in waiting}) == 1
     how = "at one place, but came there by different calls" if one_place else "at different places"
     what = f"the ranks wait {how}: {said}"
     fix = (
-        "see whether all ranks call the same operations, in the same order and of the same groups: look for"
-        " a branch, a loop or a `continue` that only some take"
+        "see whether all ranks call the same operations, in the same order, of the same groups and with the"
+        " same `src` or `dst`: is there a branch, a loop or a `continue` that only some take?"
     )
     if any(map(pairs.side, waiting)):
         fix = _COMPARE

@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from jobspec.runtime.stalls import callers, waits
 from jobspec.runtime.stalls.flight import Front
-from jobspec.runtime.stalls.kinds import ON_RANKS
+from jobspec.runtime.stalls.kinds import BEGUN, IDLE, ON_RANKS
 from jobspec.runtime.stalls.phrases import phrase
 from jobspec.runtime.stalls.ras import Trouble
 from jobspec.runtime.stalls.stacks import Frame, Process
@@ -116,10 +116,44 @@ def is_service(process: Process) -> bool:
 
 
 def frozen(view: View) -> Optional[bool]:
-    """Whether no process has moved between the samples."""
+    """Whether no process has moved between the samples, and none has begun."""
     if not view.second:
         return None
-    return not any(moved(process, view) for process in view.second if not is_service(process))
+    return not begun(view) and not any(
+        moved(process, view) for process in view.second if not is_service(process)
+    )
+
+
+def begun(view: View) -> List[Process]:
+    """Who is in the second sample alone, without those that wait for work."""
+    return _alone(view.second, view.first) if view.second else []
+
+
+def ended(view: View) -> List[Process]:
+    """Who is in the first of two samples alone, without those that waited for work."""
+    return _alone(view.first, view.second) if view.second else []
+
+
+def _alone(rows: Sequence[Process], others: Sequence[Process]) -> List[Process]:
+    known = {(one.node, one.pid): one for one in others}
+    nodes = {one.node for one in others}  # of one that has not answered nothing is known
+    mine = [one for one in rows if one.node in nodes and one.threads and not is_service(one)]
+    new = [one for one in mine if not _same(one, known.get((one.node, one.pid)))]
+    return [one for one in new if not rests(one)]
+
+
+def rests(process: Process) -> bool:
+    """Whether it waits for work; a worker that has only begun does not yet."""
+    wait = waits.of(process)
+    return wait.kind == IDLE and wait.op != BEGUN and not running(process)
+
+
+def _same(process: Process, other: Optional[Process]) -> bool:
+    """Whether it is that process, and not a later one of the same number."""
+    if other is None or (process.node, process.pid) != (other.node, other.pid):
+        return False
+    when = [one.facts.get("began") for one in (process, other)]
+    return not all(when) or when[0] == when[1]
 
 
 def changes(view: View) -> str:
@@ -176,7 +210,7 @@ def running(process: Process) -> List[str]:
 def _before(process: Process, view: View) -> Optional[Process]:
     """The process in the first of two samples."""
     rows = view.first if view.second else ()
-    return next((one for one in rows if (one.node, one.pid) == (process.node, process.pid)), None)
+    return next((one for one in rows if _same(process, one)), None)
 
 
 def busy_share(now: Process, before: Process) -> float:

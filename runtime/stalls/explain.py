@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Dict, List, Optional, Sequence
 
-from jobspec.runtime.stalls import all_ranks, kinds, links, on_ray, ras, waits
+from jobspec.runtime.stalls import all_ranks, kinds, links, on_ray, ras, retries, waits
 from jobspec.runtime.stalls.blame import blame
 from jobspec.runtime.stalls.chains import acts, behind, copied, follow, in_circle, other_end, polls, waits_for
 from jobspec.runtime.stalls.cohorts import (
@@ -49,6 +49,7 @@ def explain(view: View) -> Explanation:
         (one for rule in _RULES if (one := rule(view, people, groups)) is not None),
         None,
     ) or Explanation("unknown", "the dumps do not show why the run stands still", inferred=True)
+    found = retries.add(found, view)
     dead = [str(row) for row in view.ray.get("dead", ())]
     if dead and found.kind != "ray-actor-dead":
         told = f"Ray says that an actor is dead: {dead[0]}"
@@ -284,12 +285,13 @@ def _first(groups: Sequence[Cohort], view: View) -> Sequence[Cohort]:
 def _chain(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
     """Without a collective: from whoever waits for another process to the one that waits for none."""
     able = [process for process in people if waits.of(process).kind != kinds.IDLE and process.threads]
+    able = retries.standing(able, view)  # who has only just begun is no end of a wait of that length
     if not able:
         return None
     every = [process for process in people if process.threads]
     ends = _ends(able, every)
     if all(waits.of(one).kind in (kinds.RAY, kinds.PLACEMENT) for one in ends):
-        return on_ray.all_wait(people)
+        return on_ray.all_wait(people, view)
     # An actor that sleeps for a moment is one that works beside the others, such as a logger.
     steady = [one for one in ends if not (one.command.startswith("ray::") and polls(one))] or ends
     firm = [one for one in steady if waits.of(one).kind != kinds.LOOP] or steady
@@ -358,7 +360,7 @@ def _roots(able: Sequence[Process]) -> List[Process]:
 
 def _several(best: Sequence[Cohort]) -> Explanation:
     said = "; ".join(f"{group.names} {does(group)}{where(group)}" for group in best[:4])
-    what = f"several processes stand, and none of these is shown to wait for another: {said}"
+    what = f"of several processes none is shown to wait for another: {said}"
     return Explanation("several", what, "", "look at their stacks", inferred=True, frame=best[0].wait.place)
 
 

@@ -10,12 +10,13 @@ from jobspec.runtime.stalls import kinds, texts, waits
 from jobspec.runtime.stalls.chains import held_by, other_end
 from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, at, called, does
 from jobspec.runtime.stalls.locks import holds, same_scope
+from jobspec.runtime.stalls.phrases import OPEN
 from jobspec.runtime.stalls.stacks import Frame, Process, Thread
 from jobspec.runtime.stalls.waits import Wait
 
 _PREDICATE = (
     "see whether what it waits for (`wait_for`) can come true at all, and who should make it so and notify:"
-    " whether that one was started, waits itself or has ended"
+    f" {OPEN}?"
 )
 MOST_THREADS = 3  # in a sentence
 _TELLS_LITTLE = (kinds.QUEUE, kinds.LOOP, kinds.IDLE, kinds.LOCK, kinds.OTHER)

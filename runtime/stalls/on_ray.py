@@ -9,7 +9,8 @@ import re
 from typing import List, Optional, Sequence
 
 from jobspec.runtime.stalls import kinds, waits
-from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, cohorts, does, where
+from jobspec.runtime.stalls.cohorts import SHOWN, Cohort, View, cohorts, does, ended, where
+from jobspec.runtime.stalls.cohorts import begun as just_begun
 from jobspec.runtime.stalls.explanation import Explanation
 from jobspec.runtime.stalls.phrases import DOES
 from jobspec.runtime.stalls.stacks import Process
@@ -91,7 +92,7 @@ def _queued(view: View, waiting: Sequence[Cohort], busy: Sequence[Process]) -> O
     return Explanation("ray-demand", what, "", fix, False, True, asks.members, asks.wait.place)
 
 
-def all_wait(people: Sequence[Process]) -> Optional[Explanation]:
+def all_wait(people: Sequence[Process], view: View) -> Optional[Explanation]:
     """Processes that all wait for results of Ray, while no process of the run computes one."""
     waiting = [one for one in people if waits.of(one).kind in (kinds.RAY, kinds.PLACEMENT)]
     if not waiting:
@@ -99,7 +100,11 @@ def all_wait(people: Sequence[Process]) -> Optional[Explanation]:
     actors = [one for one in waiting if one.command.startswith("ray::")]
     said = "; ".join(f"{group.names} {does(group)}{where(group)}" for group in cohorts(actors or waiting)[:4])
     begun = [one for one in people if waits.of(one).place is None and _METHOD.match(one.command)]
-    what = f"{said}, and {_begun(begun) or 'no process of the run is seen to work on it'}"
+    # Who has just begun or ended may work on it, or have done so.
+    new = any(one not in waiting for one in [*just_begun(view), *ended(view)])
+    nobody = "" if new else "no process of the run is seen to work on it"
+    rest = _begun(begun) or nobody
+    what = f"{said}, and {rest}" if rest else said
     place = waits.of((actors or waiting)[0]).place
     if len(actors) < 2:
         fix = _HELD_BACK if begun else DOES[kinds.RAY][1]

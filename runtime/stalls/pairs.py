@@ -8,7 +8,19 @@ from typing import List, Optional, Sequence
 from jobspec.runtime.stalls import kinds
 from jobspec.runtime.stalls.cohorts import Cohort
 
-SIDES = {"send": ("sends", "receive"), "recv": ("receives", "send")}
+_OPEN = (
+    "; do all do one before the other (`batch_isend_irecv` does both)? Compare partner, tag, sizes and group"
+)
+SIDES = {  # of what all ranks do: why that stands, and what to see
+    "send": (
+        "each of them sends there; a receive that was begun before, as by `irecv`, no stack shows",
+        f"see whether the one to which each sends receives from that one at all{_OPEN}",
+    ),
+    "recv": (
+        "each of them receives there; what was sent before, as by `isend`, no stack shows",
+        f"see whether the one from which each receives sends to that one at all{_OPEN}",
+    ),
+}
 _PARTNER = re.compile(r"\b(?:send|recv)\w*\([^=]*?(?:\b(?:dst|src)=|, )(\d+)\s*[,)]")
 
 

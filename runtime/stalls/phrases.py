@@ -8,6 +8,9 @@ from typing import Dict, Tuple
 from jobspec.runtime.stalls import kinds
 from jobspec.runtime.stalls.waits import Wait
 
+# Of whom something should come, and it does not: what nothing in a dump tells.
+OPEN = "does that one run, wait itself, or never come to it; was it started at all, or has it ended"
+
 # kind -> (what such a process does, advice, whether the cause lies outside of what is tested)
 DOES: Dict[str, Tuple[str, str, bool]] = {
     kinds.COLLECTIVE: (
@@ -155,7 +158,7 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
     ),
     (kinds.QUEUE, kinds.INNER): (
         "waits at a queue of its own process",
-        "see who should put into it, and whether that one was started, waits itself or has ended",
+        f"see who should put into it: {OPEN}; or does it put into another one (a fork has its own copy)?",
         True,
     ),
     (kinds.PIPE, kinds.CONNECTION): (
@@ -291,8 +294,8 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
     ),
     (kinds.LOOP, kinds.SIGNAL): (
         "waits in its event loop for an event, a condition or a barrier",
-        "see who should set or reach it, and whether that one was started, waits itself, or was ended by an"
-        " error or a timeout",
+        f"see who should set or reach it: {OPEN} (by an error or a timeout);"
+        " or was it set, and cleared again?",
         False,
     ),
     (kinds.LOCK, kinds.NATIVE): (
@@ -303,8 +306,7 @@ SPECIAL: Dict[Tuple[str, str], Tuple[str, str, bool]] = {
     ),
     (kinds.LOCK, kinds.SIGNAL): (
         "waits for an event, a condition or a barrier",
-        "see which thread or process should set or reach it, and whether that one was started, waits itself"
-        " or has ended",
+        f"see which thread or process should set or reach it: {OPEN}; or was it set, and cleared again?",
         False,
     ),
     (kinds.LOCK, kinds.SHARED): (

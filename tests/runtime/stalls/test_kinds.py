@@ -183,7 +183,9 @@ def test_all_or_none_of_those_that_wait_alike(name: str, pids: list[int], says: 
 
 def test_ranks_that_all_send() -> None:
     found = explain.explain(View(stacks.read((DUMPS / "ring_of_sends.txt").read_text())))
-    assert found.why == "each of them sends there, and none is seen to receive"
+    says = "each of them sends there; a receive that was begun before, as by `irecv`, no stack shows"
+    assert found.why == says
+    assert found.fix.startswith("see whether the one to which each sends receives from that one at all; do")
     assert "batch_isend_irecv" in found.fix
 
 

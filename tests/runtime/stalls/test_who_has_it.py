@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,7 @@ def test_a_handler_that_reads_the_next_request_waits_for_the_client() -> None:
     ("frozen", "says"),
     [
         (True, "the run stands still: nothing new for"),
-        (False, "no watched sign of work came, though its processes move or use the CPU: nothing new for"),
+        (False, "no watched sign of work came, though its processes move, begin or use the CPU: nothing new"),
         (None, "no watched sign of work came: nothing new for"),
     ],
 )
@@ -127,7 +128,10 @@ def test_a_stack_of_a_process_that_ran_may_lack_frames() -> None:
     (found,) = stacks.read(process(7, "count /r/a.py:9 return sum(", calls={"7": "running"}))
     (group,) = cohorts.cohorts([found])
     assert dumps._stack(group)[0] == "    (taken while it ran: frames may be missing)"
-    view = View([found], [found])
+    before, now = (
+        replace(found, facts={**found.facts, "cpu_s": spent, "time": spent}) for spent in (0.0, 15.0)
+    )
+    view = View([before], [now])
     told = dumps._why(Explanation("busy", "", "", "", frozen=False), view)
     assert told.startswith("moved or used the CPU between the samples: at least")
 
