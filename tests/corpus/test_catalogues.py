@@ -41,7 +41,7 @@ VERL = [
     ("ValueError: Unknown device: WARNING cpu", "image.device", "Blocked"),
     ("run_ppo.sh: line 12: MODEL_ID: unbound variable", "env.unbound", "Blocked"),
     ("DUMMY_MODEL_CONFIG_PATH not set", "env.unbound", "Blocked"),
-    ("HFValidationError: Repo id must be in the form 'repo_name'", "hub.config-missing", "Blocked"),
+    ("HFValidationError: Repo id must be in the form 'repo_name'", "hub.name-form", "Blocked"),
     ("OSError: /m does not appear to have a file named config.json", "hub.config-missing", "Blocked"),
     ("LocalEntryNotFoundError: outgoing traffic has been disabled", "hub.not-cached", "Blocked"),
     ("OSError: [Errno 28] No space left on device", "disk.full", "Blocked"),
