@@ -61,7 +61,7 @@ GAVE_UP = frozenset({"effect.nccl-watchdog"})  # a wait of its whole time-out: n
 ENGINE_DIED, DRIVERS = "effect.engine-died", frozenset({"effect.driver", "effect.ray-task"})
 SAY_LEAST = frozenset({TERMINATED, "effect.driver"})  # every other effect says more
 CLIENT, REFUSED = "effect.client", "network.request-refused"
-KEY_REFUSED, NO_SIGNAL = "service.key-refused", "provider.zero-gradient"
+KEY_REFUSED, NO_SIGNAL = "network.key-refused", "provider.zero-gradient"
 # Requests whose answers the training uses; without those to a tracker it goes on.
 ASKED_FOR_ANSWERS = re.compile(
     r"(?i)reward|scor(?:e|ing)|verif|judge|grader|sandbox|/generate|/completions|/rm\b"

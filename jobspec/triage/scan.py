@@ -296,8 +296,8 @@ class _Log:
         """The place with its time; the last step was no later than it: a hang may follow before the next."""
         if at < 0:
             return None
-        offset = view.offset(at)
-        return Landmark(self._number(view, offset), self._time(view.lines, offset, after))
+        place = view.offset(at)
+        return Landmark(self._number(view, place), self._time(view.lines, place, after))
 
     def _number(self, view: View, offset: int) -> int:
         return self.number + offset - view.start
@@ -306,9 +306,8 @@ class _Log:
         signature = hit.signature
         above, below = traceback_above(view.lines, offset), lines_below(view.lines, offset)
         words = own_words.with_message(hit.text, below)
-        place = own_words.place(words, above)
         message = whole(hit.text, same_voice_below(view.lines, offset, LINES_BELOW))
-        told = own_words.told(signature, words, above, message)
+        place, told = own_words.place(words, above), own_words.told(signature, words, above, message)
         at_work = own_words.frame_at_work(above) if told.boundary == "construction" else ""
         around = view.lines[max(0, offset - CONTEXT_BEFORE) : offset + CONTEXT_AFTER + 1]
         later = outlived_by(view.lines, offset) if signature.generic else ""
