@@ -33,7 +33,8 @@ EARLIER = "an exit code of 0 is stated by an earlier log than the last one"
 ORDER = re.compile(r"(\d+)|first|second|third")  # what tells logs of several processes apart
 RESUMES = "resum", "Resum", "ontinuing training from"
 RESUMED = re.compile(
-    r"(?i)\b(?:resum\w+|continuing training)\b.*\b(?:checkpoint\b|checkpoint-\d|(?:global )?step \d)"
+    r"(?i)^(?!.*\b(?:no|not|none|without|cannot|failed)\b).*"
+    r"\b(?:resum\w+|continuing training)\b.*\b(?:checkpoint\b|step \d)"
 )
 BESIDE_EACH_OTHER = re.compile(r"(?i)(?:rank|node|worker|host|gpu|task|actor|replica|server)[-_.]?\d")
 # Somebody, or a time limit.
@@ -148,7 +149,9 @@ def went_on(evidence: Evidence, attempt: Attempt) -> Attempt:
     ends = {match.file for match in attempt.matches if match.kind in FROM_OUTSIDE}
     if not ends or len(attempt.logs) < 2 or any(BESIDE_EACH_OTHER.search(log.path) for log in attempt.logs):
         return attempt
-    resumed = {log.path for log in attempt.logs if _resumes(evidence, log.path)}
+    # An evaluation loads a checkpoint, and trains on nothing.
+    own = [log.path for log in attempt.logs if not BESIDE.search(log.path)]
+    resumed = {path for path in own if _resumes(evidence, path)}
 
     def later(name: str) -> bool:
         (series, place), others = _place(name), (_place(other) for other in resumed - {name})

@@ -100,3 +100,27 @@ def test_log_goes_on_behind_the_file_that_names_its_steps(tmp_path: Path) -> Non
     write(tmp_path / "checkpoint-80" / "trainer_state.json", [json.dumps(state)])
     said = " ".join(item.reason for item in judged(tmp_path, "trl", steps=240).deliverables)
     assert "step 152 of 240 planned train steps is the last one" in said
+
+
+STOPPED = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-05-20T22:41:07 DUE TO TIME LIMIT ***"
+NO_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.64 GiB."
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "kind"),
+    [
+        ("second.log", "  Continuing training from global step 120", "gpu-memory"),
+        ("second.log", "[train] resuming from /ckpt/checkpoint-120", "gpu-memory"),
+        ("second.log", "resume: no checkpoint was found, starting at step 0", "time-limit"),
+        ("z_eval.log", "resuming from /ckpt/checkpoint-120", "time-limit"),
+    ],
+)
+def test_end_of_an_earlier_process_is_no_cause_where_another_went_on(
+    name: str, told: str, kind: str, tmp_path: Path
+) -> None:
+    attempt(tmp_path / "first.log", rising(38), 0)
+    with (tmp_path / "first.log").open("a") as file:
+        file.write(f"{STOPPED}\n")
+    write(tmp_path / name, [*BEGAN, told, NO_MEMORY, "exit code 1"])
+    cause = judged(tmp_path, "trl", "smoke", steps=240).first_cause
+    assert cause is not None and cause.kind == kind

@@ -24,6 +24,7 @@ from jobspec.frameworks.trl.began_anew import began_anew
 from jobspec.log_search import Hints, find_lines
 from jobspec.log_text import clean
 from jobspec.metrics.readers import read_json
+from jobspec.metrics.trainer_steps import BEGIN, RESUMED, TOTAL
 from jobspec.metrics.training_health import lost_at
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
@@ -31,15 +32,11 @@ if TYPE_CHECKING:
     from jobspec.evidence.evidence import Checkpoint, Evidence
 
 STATE = "trainer_state.json"
-BEGAN, WENT_ON, NO_RANDOM = "***** Running training *****", "global step ", "Didn't find an RNG file"
-TOTAL = "Total optimization steps = "
-PLANNED = re.compile(rf"{TOTAL}([\d,]{{1,12}})\s*$")
+WENT_ON, NO_RANDOM = "global step ", "Didn't find an RNG file"
+PLANS = "Total optimization steps = "
 NONE_LEFT = "resume with more steps in all (`max_steps`, `num_train_epochs`), or from an earlier checkpoint"
 SAVES = "Saving model checkpoint to "
 SAVED = re.compile(rf"{SAVES}\S*checkpoint-(\d+)\s*$")
-STEP = re.compile(
-    r"(?:Continuing training from|Resuming training from checkpoint with epoch \d+ and) global step (\d+)\s*$"
-)
 # Source: transformers `trainer.py`; DeepSpeed and FSDP save the optimizer in folders of their own.
 PARTS = {
     "weights": re.compile(
@@ -160,18 +157,18 @@ def _trainings(evidence: Evidence) -> Iterator[Training]:
     """The trainings of each log; of one that found no random state it is not said that it went on."""
     for log in evidence.last.logs if evidence.last is not None else ():
         own: Training | None = None
-        for hit in find_lines(evidence.root / log.path, Hints((BEGAN, TOTAL, WENT_ON, NO_RANDOM, SAVES))):
+        for hit in find_lines(evidence.root / log.path, Hints((BEGIN, PLANS, WENT_ON, NO_RANDOM, SAVES))):
             text = clean(hit.text).strip()
             item = EvidenceItem(log.path, hit.number, text[:300])
-            if BEGAN in text:
+            if BEGIN in text:
                 if own is not None:
                     yield own
                 own = Training(item)
             elif own is None:
                 continue
-            elif found := PLANNED.search(text):
+            elif found := TOTAL.search(text):
                 own.planned, own.total = int(found[1].replace(",", "")), item
-            elif found := STEP.search(text):
+            elif found := RESUMED.search(text):
                 own.step, own.went_on = int(found[1]), item
             elif NO_RANDOM in text:
                 own.went_on = None

@@ -103,7 +103,8 @@ def _listed(evidence: Evidence, saved: Checkpoint, lacks: Sequence[str]) -> str:
     beside = sorted(path for path in evidence.root.glob("*.txt") if path.is_file())
     for path in (*(Path(saved.path, name) for name in saved.files if name.endswith(".txt")), *beside):
         with suppress(OSError):
-            text = path.read_text("utf-8", "replace")[:MAX_LISTING]
+            with path.open("rb") as file:  # beside a run any text may lie, such as a whole log
+                text = file.read(MAX_LISTING).decode("utf-8", "replace")
             if path in beside:
                 text = _part_of(text, Path(saved.path).name, path.name)
             words = re.findall(r"[\w./-]+", text)
