@@ -245,11 +245,16 @@ def _tasks(address: str) -> Tuple[List[Demand], List[Amounts], List[Amounts]]:
         return [], [], []
 
 
-def _named(accessor: Any) -> Tuple[List[Named], List[Named]]:
+def _events(accessor: Any) -> List[Any]:
+    """What the GCS keeps of tasks."""
+    tables = importlib.import_module("ray.core.generated.gcs_pb2")
+    return [tables.TaskEvents.FromString(row) for row in accessor.get_task_events()]
+
+
+def _named(accessor: Any, tasks: Sequence[Any]) -> Tuple[List[Named], List[Named]]:
     """Tasks that no node has yet, with what they ask for, and actors that live, with what they hold."""
     tables = importlib.import_module("ray.core.generated.gcs_pb2")
     actors = [tables.ActorTableData.FromString(row) for row in accessor.get_actor_table(None, "ALIVE")]
-    tasks = [tables.TaskEvents.FromString(row) for row in accessor.get_task_events()]
     return (
         [
             (task.task_info.name, dict(task.task_info.required_resources))
@@ -260,10 +265,8 @@ def _named(accessor: Any) -> Tuple[List[Named], List[Named]]:
     )
 
 
-def _tries(accessor: Any) -> Dict[str, int]:
+def _tries(events: Sequence[Any]) -> Dict[str, int]:
     """How often tasks that have not succeeded were tried again; of several of one name the most."""
-    tables = importlib.import_module("ray.core.generated.gcs_pb2")
-    events = [tables.TaskEvents.FromString(row) for row in accessor.get_task_events()]
     again = [event for event in events if event.attempt_number]
     done = {event.task_id for event in again if FINISHED in event.state_updates.state_ts_ns}
     found: Dict[str, int] = {}
@@ -289,12 +292,13 @@ def main(address: str) -> int:
     tasks, free, totals = _tasks(address)
     names: List[Named] = []
     held: List[Named] = []
-    if tasks or any(group["state"] in WAITING for group in groups.values()):
-        with contextlib.suppress(Exception):  # not documented: without it the names are missing
-            names, held = _named(state.state._connect_and_get_accessor())
     tries: Dict[str, int] = {}
-    with contextlib.suppress(Exception):
-        tries = _tries(state.state._connect_and_get_accessor())
+    with contextlib.suppress(Exception):  # not documented: without it names and tries are missing
+        accessor = state.state._connect_and_get_accessor()
+        events = _events(accessor)
+        tries = _tries(events)
+        if tasks or any(group["state"] in WAITING for group in groups.values()):
+            names, held = _named(accessor, events)
     found = told(actors, groups, nodes, tasks, free, names, held, totals, tries)
     sys.stdout.write(json.dumps(found, default=str) + "\n")
     return 0
