@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
@@ -83,7 +84,7 @@ class Dumps:
                 complete=len(replies) == len(self._hosts),
                 ras=_troubles(first, second),
             )
-            found = explain(view)
+            found = _explained(view)
             write_text(
                 folder / "report.txt", _report(found, view, replies, self._hosts, why, folder), mode=MODE
             )
@@ -118,6 +119,17 @@ class Dumps:
         except (OSError, ValueError, subprocess.TimeoutExpired):
             return {}
         return told
+
+
+def _explained(view: View) -> Explanation:
+    """The explanation. A fault of its rules costs neither the stacks nor the watch."""
+    try:
+        return explain(view)
+    except Exception as fault:
+        at = traceback.extract_tb(fault.__traceback__)[-1]
+        told = f"{type(fault).__name__}: {fault} ({Path(at.filename).name}:{at.lineno} {at.name})"
+        what = "jobspec failed to read what the stacks show, a fault of its own"
+        return Explanation("unknown", what, told, "read the stacks, and report this line", inferred=True)
 
 
 def _processes(replies: Mapping[str, Mapping[str, Any]]) -> List[Process]:

@@ -288,7 +288,7 @@ def _chain(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> O
     able = retries.standing(able, view)  # who has only just begun is no end of a wait of that length
     if not able:
         return None
-    every = [process for process in people if process.threads]
+    every = retries.standing([process for process in people if process.threads], view)
     ends = _ends(able, every)
     if all(waits.of(one).kind in (kinds.RAY, kinds.PLACEMENT) for one in ends):
         return on_ray.all_wait(people, view)

@@ -29,15 +29,18 @@ def successors(view: View) -> List[Tuple[Process, Process]]:
 def add(found: Explanation, view: View) -> Explanation:
     """The explanation with what came and went; Ray's rows tell which task or actor it is that comes again."""
     pairs = [pair for pair in successors(view) if pair[1] not in found.named]
-    if not pairs:
-        return found
-    gone, heirs = [one for one, _ in pairs], [one for _, one in pairs]
-    rays = all(map(_is_rays, heirs))
-    each = "both" if len(pairs) == 1 else "all"
-    kind = f"{each} are workers of Ray" if rays else "with a command like it"
-    kind = "of the same rank" if gone[0].rank and not rays else kind
-    told = f"{names(gone)} ended between the two samples, and {names(heirs)} began ({kind})"
+    alone = [one for one in begun(view) if _is_rays(one) and one not in found.named]
+    gone, heirs = [one for one, _ in pairs], [one for _, one in pairs] or alone
+    rays = bool(heirs) and all(map(_is_rays, heirs))
     rows = [str(row) for key in ("retried", "restarting") for row in view.ray.get(key, ())] if rays else []
+    if not pairs and not rows:  # the one before may have ended before the first sample
+        return found
+    told = f"{names(heirs)} began between the two samples"
+    if pairs:
+        each = "both" if len(pairs) == 1 else "all"
+        kind = f"{each} are workers of Ray" if rays else "with a command like it"
+        kind = "of the same rank" if gone[0].rank and not rays else kind
+        told = f"{names(gone)} ended between the two samples, and {names(heirs)} began ({kind})"
     said = f"; Ray says: {'; '.join(rows[:3])}" if rows else ""
     fix = f"{_AGAIN}{_RAYS if rays else 'the log'}"
     fix = fix if found.kind in (kinds.RAY, "several", "unknown") else found.fix

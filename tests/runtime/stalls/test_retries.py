@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -36,6 +38,38 @@ def test_a_worker_that_comes_anew_does_not_stand() -> None:
     )
     assert "`max_retries`" in found.fix
     assert dumps._why(found, view).endswith("differ: processes pid 101 on `n1`; pid 102 on `n1`")
+
+
+def test_a_worker_that_alone_is_seen_to_begin_is_no_end_of_the_wait() -> None:
+    """The one before had ended when the first sample was taken."""
+    then, now = (
+        stacks.read((DUMPS / f"ray_task_tried_again-{number}.txt").read_text(), "n1") for number in (1, 2)
+    )
+    now = [
+        *(one for one in now if one.pid != 102),
+        *stacks.read(
+            process(102, "f /r/a.py:9 time.sleep(1)", name="ray::tokenize_shard", parent=1,
+                    calls={"102": "clock_nanosleep"}), "n1",
+        ),
+    ]  # fmt: skip
+    view = View([one for one in then if one.pid != 101], now)
+    found = explain.explain(view)
+    assert (found.kind, [one.pid for one in found.named]) == ("ray", [100])
+    assert "began" not in found.what
+    found = explain.explain(replace(view, ray={"retried": [ROW]}))
+    told = f"; pid 102 (`ray::tokenize_shard`) on `n1` began between the two samples; Ray says: {ROW}"
+    assert found.what.endswith(told)
+    assert "`max_retries`" in found.fix
+
+
+def test_a_fault_of_the_rules_is_told_and_costs_no_dump(monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(view: View) -> explain.Explanation:
+        return [][view.complete]  # type: ignore[return-value]
+
+    monkeypatch.setattr(dumps, "explain", faulty)
+    found = dumps._explained(tried_again())
+    assert (found.kind, found.frozen, found.inferred) == ("unknown", None, True)
+    assert re.match(r"IndexError: list index out of range \(test_retries\.py:\d+ faulty\)$", found.why)
 
 
 def test_a_worker_that_still_imports_has_begun() -> None:
