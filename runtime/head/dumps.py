@@ -125,7 +125,7 @@ def _explained(view: View) -> Explanation:
     """The explanation. A fault of its rules costs neither the stacks nor the watch."""
     try:
         return explain(view)
-    except Exception as fault:
+    except Exception as fault:  # noqa: BLE001 - whatever it is
         at = traceback.extract_tb(fault.__traceback__)[-1]
         told = f"{type(fault).__name__}: {fault} ({Path(at.filename).name}:{at.lineno} {at.name})"
         what = "jobspec failed to read what the stacks show, a fault of its own"
