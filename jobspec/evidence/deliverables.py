@@ -99,7 +99,8 @@ def metrics_deliverable(evidence: Evidence, finished: bool) -> Deliverable:
 
 
 def not_found(evidence: Evidence, metric: str) -> str:
-    """Where a metric was looked for in files of a run that jobspec did not launch, and what they hold."""
+    """Where a metric, if any was asked for, was looked for in files of a run that jobspec did not launch, and
+    what they hold."""
     table, attempt = evidence.metrics, evidence.last
     logs = () if attempt is None else attempt.logs
     hold = list(dict.fromkeys(row.source for row in table)) or [log.path for log in logs]
@@ -108,7 +109,8 @@ def not_found(evidence: Evidence, metric: str) -> str:
     rest = len({log.path for log in logs} - {*hold, *(row.source for row in table.aside)})
     more = f", and none from {rest} other file{'s' if rest > 1 else ''}" if rest else ""
     if not table.metrics:
-        return f"`{metric}` was not found: jobspec read no metric from {files}"
+        lacks = f"`{metric}` was not found: " if metric else ""
+        return f"{lacks}jobspec read no metric from {files}"
     if metric in table.metrics:
         return f"jobspec read no step beside the values of `{metric}` in {files}"
     ends = ending_in(metric, table.metrics)

@@ -38,8 +38,10 @@ SCHEDULER_ENDS: dict[str, tuple[Result, str, str]] = {
     ),
     "PREEMPTED": (
         Result.BLOCKED,
-        "a job of higher priority took the nodes",
-        "allow requeueing: `launch.requeue.max_attempts`",
+        "Slurm preempted the job",
+        "where it was not started again, allow requeueing (`launch.requeue.max_attempts`, `--requeue` of"
+        " sbatch) and resume from the last checkpoint; a partition whose PreemptMode is CANCEL starts none"
+        " again",
     ),
     "DEADLINE": (Result.BLOCKED, "the job's deadline passed", "submit again without the deadline"),
     "NODE_FAIL": (Result.BLOCKED, "a node of the job failed", "submit again; report the node to the site"),

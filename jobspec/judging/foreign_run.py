@@ -63,6 +63,8 @@ from jobspec.verdict import (
 )
 from jobspec.words import did_you_mean, one_of
 
+INFERRED_FROM = "from a progress bar, their order or a file with the same values"
+
 
 @dataclass(frozen=True)
 class Expected:
@@ -145,7 +147,7 @@ def read_foreign(place: Path, expectation: Expected) -> Iterator[Foreign]:
         logs, problems = find_logs(place.absolute(), Path(unpacked))
         names = {str(log.path): log.name for log in logs if log.path.is_relative_to(unpacked)}
         sources = [(log.path, _shown(log, names)) for log in logs]
-        found = read_found(place, sources, root)
+        found = read_found(place.absolute(), sources, root)
         facts = scan_facts(sources)
         plan = _plan(root, expectation, found, facts)
         metrics = as_asked(found, list(plan.expect.metric_keys.values()), list(_asked(plan)))
@@ -305,7 +307,8 @@ def _reason(deliverables: Sequence[Deliverable], result: Result, cause: Cause | 
     bad = [item for status in order for item in deliverables if item.required and item.status is status]
     void = void_item(deliverables)
     bad = [void] if void is not None else bad
-    broke = any(item.name == RUN and item.status is Status.FAIL for item in deliverables) and void is None
+    ended = (Status.FAIL, Status.SKIPPED)  # badly, or nobody knows how
+    broke = any(item.name == RUN and item.status in ended for item in deliverables) and void is None
     lacks = broke if result is Result.BLOCKED else bad[0].status is not Status.FAIL
     if cause is not None and cause.signature and lacks:
         return cause.why or cause.text  # what the deliverables lack, they lack by it
@@ -336,7 +339,7 @@ def _limitations(
     for source in metrics.inferred:
         if any(row.source == source for row in metrics):
             source = foreign.names.get(source, source)
-            yield f"the steps of values in {source} are inferred, from a progress bar or from their order"
+            yield f"the steps of values in {source} are inferred, {INFERRED_FROM}"
     for folder, status in mlflow_ends(foreign.evidence.root, {row.source for row in metrics}):
         yield f"MLflow's own record says {status} of the run in {folder}"
     if any(item.name == RUN and item.status is Status.SKIPPED for item in deliverables) and not (

@@ -259,7 +259,9 @@ def line_findings(
     """Findings of the reader and the runtime, suspicious lines, troubles of the metrics, secrets in logs."""
     findings = [*evidence.problems, *attempt.findings, *attempt.metrics.findings]
     lines = attempt.own_matches
-    survived = [match for match in lines if match.survived][:MAX_SURVIVED]
+    survived = [
+        match for match in lines if match.survived and (match.trained_on or not _leads_to(match, cause))
+    ][:MAX_SURVIVED]
     findings.extend(
         _suspicious(match, ", and train steps followed", "training went on after it, or began anew")
         if match.trained_on

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -41,6 +41,7 @@ def read_found(place: Path, logs: Iterable[tuple[Path, str]], root: Path) -> Tab
         sources = [counted(table) for table in sources]
     if not any(len(table) for table in sources):
         sources[-1] = concat(read_bars(path, name) for path, name in logs)
+    sources = [*_placed(sources)]
     table = _continued(fullest(sources), sources)
     between = _between_values(table)
     stepped = {row.metric for row in table if row.step is not None}
@@ -76,6 +77,53 @@ def counted(table: Table) -> Table:
                 places.setdefault(source, {line: int(value) for line, value in lines.items()})
     rows = (row._replace(step=places.get(row.source, {}).get(row.line, row.step)) for row in table)
     return replace(table, rows=tuple(rows))
+
+
+def _placed(sources: Sequence[Table]) -> Iterator[Table]:
+    """The sources; a log that names no step, and begins with the values of a file that does, in their order,
+    has that file's steps, and goes on at their distance."""
+    named = [source for source in sources if not source.inferred]
+    for source in sources:
+        steps = {
+            log: found for log in source.inferred if (found := _steps_of(source, log, named)) is not None
+        }
+        rows = (
+            row._replace(step=steps[row.source][row.step - 1])
+            if row.source in steps and row.step and row.step <= len(steps[row.source])
+            else row
+            for row in source
+        )
+        yield replace(source, rows=tuple(rows)) if steps else source
+
+
+def _steps_of(source: Table, log: str, files: Sequence[Table]) -> range | None:
+    """The steps of the log's records by files that have the same values; None where one has others, or where
+    the log is of more than one process: an epoch that goes back shows that."""
+    epochs = [row.value for row in source.series("epoch") if row.source == log]
+    if any(then < one for one, then in pairwise(epochs)):
+        return None
+    found = {
+        _same_values([row for row in source.series(metric) if row.source == log], rows)
+        for file in files
+        for metric, rows in file.by_metric.items()
+    }
+    found.discard(None)
+    return found.pop() if len(found) == 1 and found != {range(0)} else None
+
+
+def _same_values(own: Sequence[Row], rows: Sequence[Row]) -> range | None:
+    """The steps of records that are counted from 1, by the file's rows; an empty range where values differ;
+    None where these do not tell."""
+    known = [(row.step, row.value) for row in rows if row.step is not None]
+    if min(len(known), len(own)) < MIN_COMMON or [row.step for row in own] != [*range(1, len(own) + 1)]:
+        return None
+    first, every = known[0][0], known[1][0] - known[0][0]
+    same = [alike(row.value, value) for row, (_, value) in zip(own, known, strict=False)]
+    if every < 2 or any(other[0] - one[0] != every for one, other in pairwise(known)):
+        return None
+    if len({value for _, value in known}) < MIN_COMMON:
+        return None
+    return range(first, first + every * len(own), every) if sum(same) >= SAME_STEPS * len(same) else range(0)
 
 
 def _continued(table: Table, sources: Iterable[Table]) -> Table:

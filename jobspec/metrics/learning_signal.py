@@ -88,7 +88,7 @@ class Signal:
         of_all = f"{self.count}" + (f" without the first {left}" if left else "")
         slope = f"median slope {self.slope:+.3g} a step, " if self.slope * self.change > 0 else ""
         in_means = f"in means of {averaged} values: " if averaged > 1 else ""
-        size = f", change of {abs(self.effect):.1f} standard errors" if self.noise else ""
+        size = f", change of {abs(self.effect):.1f} standard errors by that noise" if self.noise else ""
         asked = self.change if self.direction == "up" else -self.change
         chance = f", trend by Mann-Kendall: one-sided p = {self.p_value:.2g}" if asked > 0 else ""
         return (

@@ -22,6 +22,7 @@ from jobspec.metrics.trouble import Rows, Trouble, series_named
 from jobspec.metrics.untrained import NO_GRADIENT, REWARDED, UNTRAINED, untrained
 from jobspec.runtime.base.metric_files import Row
 
+GO_BACK = "go back to a checkpoint before that step, where there is one"
 MIN_CONSTANT = 8
 MIN_COURSE = 10  # fewer values have no beginning and end to compare
 MIN_END = 5  # values of an end, at least: two spikes among them do not move its median
@@ -201,7 +202,7 @@ def _kl(rows: Rows) -> Iterator[Trouble]:
     if end >= level:
         since = since_row(rows, lambda value: value >= KL_MOST)
         why = "a KL that grew by orders of magnitude: what a policy learns so far away is seldom wanted"
-        fix = "lower the learning rate or raise the KL coefficient; go back to a checkpoint before that step"
+        fix = f"lower the learning rate or raise the KL coefficient; {GO_BACK}"
         yield Trouble(
             "kl-explosion", since, _change(rows, since, f"{KL_MOST:g} or more"), why, fix, fatal=False
         )
@@ -240,7 +241,7 @@ def _gradient(rows: Rows) -> Iterator[Trouble]:
         half = max(GRADIENT_MOST, GRADIENT_GROWTH * start) / 2
         since = since_row(rows, lambda value: value >= half)
         why = "gradients that stay that large mostly mean that training has become unstable"
-        fix = "lower the learning rate, clip gradients, and go back to a checkpoint before that step"
+        fix = f"lower the learning rate, clip gradients, and {GO_BACK}"
         what = _change(rows, since, f"{half:.3g} or more")
         yield Trouble("gradient-explosion", since, what, why, fix, fatal=False)
 

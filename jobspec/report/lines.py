@@ -45,7 +45,9 @@ def _asked_for(report: Report) -> str:
     nodes = counted(report.nodes_planned, "node") if report.nodes_planned else ""
     each = " each" if report.nodes_planned > 1 else "" if nodes else " a node"
     gpus = f"{counted(report.gpus_per_node, 'GPU')}{each}" if report.gpus_per_node else ""
-    parts = ", ".join(filter(None, (nodes, gpus))) if gpus or not report.launched else report.launched
+    if report.launched and not gpus:
+        return f"a launch in the files asks for {report.launched}"
+    parts = ", ".join(filter(None, (nodes, gpus)))
     return f"the files ask for {parts}" if parts else ""
 
 

@@ -15,7 +15,7 @@ from jobspec.triage.match import Match
 from jobspec.units import gib
 
 DISK_KINDS = frozenset({"disk"})
-PORT_KIND, CREDENTIALS, LIMITS, GPU = "port", "credentials", "limits", "gpu-memory"
+PORT_KIND, CREDENTIALS, OPEN_FILES, GPU = "port", "credentials", "limits.open-files", "gpu-memory"
 _PATH = re.compile(r"(?<![\w:/])/(?:[\w.@+-]+/)*[\w.@+-]+")
 # Behind the word, or behind an address: the line of a source file (`server.cc:1063`) and a clock are none.
 _PORT = re.compile(
@@ -89,7 +89,7 @@ def recorded(match: Match, facts: Mapping[str, Any]) -> tuple[str, ...]:
         return port_fact(port_of(match.text), tuple(facts["ephemeral"]), f"on {match.node}")
     if match.kind in DISK_KINDS and isinstance(facts.get("local_free"), int):
         return (f"before the run {match.node} had {gib(facts['local_free'], 1)} free node-locally",)
-    if match.kind == LIMITS and isinstance(facts.get("open_files"), int):
+    if match.signature.startswith(OPEN_FILES) and isinstance(facts.get("open_files"), int):
         return (f"{match.node} allows a process {facts['open_files']} open files",)
     return ()
 

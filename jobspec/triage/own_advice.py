@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 LINES_BELOW = 10  # of a message that goes on below its first line
 MAX_CHARS = 320  # quoted
-ASKS = "do what the line says"  # how a fix begins that leaves all to the message
+ASKS = "see what the line refuses or asks for"  # how a fix begins that leaves all to the message
 # Where another voice speaks: a logger, a launcher, a shell, a bar, the next exception.
 _OTHER_VOICE = re.compile(
     r"\[|\d+[-/:.]|[EWIF]\d{4} |Traceback\b|During handling|The above exception|srun|slurm|wandb:|\+"

@@ -179,7 +179,7 @@ def advice(fix: str, text: str, above: Traceback) -> str:
     where = place(text, above)
     if above.code and not is_silent(text, above) and "statement at {place}" in fix:
         where = f"{where} (`{_cut(above.code)}`)"
-    if above.place and not above.innermost:
+    if above.place and not (above.innermost and _raises(above)):
         where += " or below" if where != above.place else " (or what it calls)"
     return fix.replace("{place}", where or NO_PLACE)
 
@@ -204,8 +204,14 @@ def _cut(words: str) -> str:
 
 def _where(above: Traceback) -> str:
     file, _, function = above.place.rpartition(" ")
-    word = "raised in" if above.innermost else "raised below"
+    word = "raised below" if not above.innermost else "raised in" if _raises(above) else "raised in or below"
     return f", {word} {PurePosixPath(file).name} {function}" if file else ""
+
+
+def _raises(above: Traceback) -> bool:
+    """Whether the statement of the innermost frame may raise itself: a bare call does not, and a log that is
+    cut has no frame of what it calls."""
+    return re.match(r"(?!raise\b|assert\b)[\w.]+\(", above.code) is None
 
 
 def _rule_for(raised: Raised, above: Traceback, message: str) -> Rule | None:

@@ -530,8 +530,10 @@ def _latest(course: Course, match: Match, file: str) -> Landmark:
 
 def _where(mark: _Mark, match: Match) -> str:
     timed = mark.landmark.time is not None and match.time is not None
-    sure = "" if timed or mark.file == match.file else "inferred: "
-    return f"{sure}it came after {MARKS_SAY[mark.name]} ({mark.file}:{mark.landmark.line})"
+    seen = f"{MARKS_SAY[mark.name]} ({mark.file}:{mark.landmark.line})"
+    if mark.file == match.file:
+        return f"it came after {seen}"
+    return f"before it, by another log, {seen}" if timed else f"inferred: before it, by another log, {seen}"
 
 
 def _before(mark: Landmark, match: Match, file: str) -> bool:

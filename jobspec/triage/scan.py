@@ -39,7 +39,7 @@ from jobspec.triage.shown_above import CONCERNED, HEAD_LINES, LINES_ABOVE, Row, 
 from jobspec.triage.signatures import NOTE, Signature, masked
 from jobspec.triage.sources import LogSource, end_by_date, latest_end, unpacked
 from jobspec.triage.times import LineTimes
-from jobspec.triage.traceback import Traceback, goes_on, lines_below, same_voice_below, traceback_above
+from jobspec.triage.traceback import Traceback, goes_on, lines_below, same_voice_below, traceback_of
 
 __all__ = ["LogSource", "first_cause", "rank", "scan_files", "scan_lines", "scan_stream"]
 
@@ -304,7 +304,7 @@ class _Log:
 
     def _match(self, hit: Hit, view: View, offset: int) -> Match:
         signature = hit.signature
-        above, below = traceback_above(view.lines, offset), lines_below(view.lines, offset)
+        above, below = traceback_of(view.lines, offset), lines_below(view.lines, offset)
         words = own_words.with_message(hit.text, below)
         message = whole(hit.text, same_voice_below(view.lines, offset, LINES_BELOW))
         place, told = own_words.place(words, above), own_words.told(signature, words, above, message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jobspec.log_text import RAY_PREFIX, bare, strip_ansi
 
@@ -30,6 +30,7 @@ _MAIN = re.compile(r"^(?!<string>).*:<module>$|^<frozen runpy>:_run_module_as_ma
 # A logger's line above a traceback: what it shows was caught.
 _LOGGER = re.compile(r"\bERROR\b")
 LINES_ON = 50  # below an exception, where a process that goes on says something
+_CHAINED = "The above exception was the direct cause of the following exception:"
 # CPython 3.9 to 3.13 prints this line before a traceback and then goes on.
 _IGNORED = re.compile(r"^\s*Exception ignored (?:in|on|while)\b")
 
@@ -102,6 +103,21 @@ def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
         offsets[at] if offsets else -1,
         bool(frames) and at == 0,
     )
+
+
+def traceback_of(lines: Sequence[bytes], offset: int) -> Traceback:
+    """The traceback of the exception at `lines[offset]`; of one that a pool of processes raised again in its
+    caller, with the same words, with the place where it was raised first."""
+    own = traceback_above(lines, offset)
+    words, chained = bare(_text(lines[offset])).strip(), False
+    for at in range(offset - 1, max(-1, offset - MAX_LINES), -1):
+        text = bare(_text(lines[at])).strip()
+        if chained and text not in ("", '"""'):
+            first = traceback_above(lines, at) if text == words else own
+            frames = own.frames if first is own else own.frames + first.frames
+            return replace(first, frames=frames, ignored=own.ignored, logged=own.logged)
+        chained = chained or text == _CHAINED
+    return own
 
 
 def _is_own(file: str, name: str) -> bool:

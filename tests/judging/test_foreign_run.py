@@ -386,11 +386,12 @@ def test_short_form_of_a_foreign_run(folder: Path) -> None:
     [("", ""), ("nnodes=2", "; the files ask for 2 nodes"),
      ("n_gpus_per_node=8", "; the files ask for 8 GPUs a node"),
      ("nnodes=2 n_gpus_per_node=8", "; the files ask for 2 nodes, 8 GPUs each"),
-     ("torchrun --nproc_per_node=8 --nnodes=1 a.py", "; the files ask for 8 processes"),
-     ("+ torchrun --nnodes 2 --nproc-per-node 4 a.py", "; the files ask for 4 processes on each of 2 nodes"),
-     ("$ accelerate launch --num_processes 3 a.py", "; the files ask for 3 processes"),
-     ("deepspeed --num_gpus 8 a.py", "; the files ask for 8 processes a node"),
-     ("torchrun --nnodes $N --nproc_per_node 8 a.py", "; the files ask for 8 processes a node")],
+     ("torchrun --nproc_per_node=8 --nnodes=1 a.py", "; a launch in the files asks for 8 processes"),
+     ("+ torchrun --nnodes 2 --nproc-per-node 4 a.py",
+      "; a launch in the files asks for 4 processes on each of 2 nodes"),
+     ("$ accelerate launch --num_processes 3 a.py", "; a launch in the files asks for 3 processes"),
+     ("deepspeed --num_gpus 8 a.py", "; a launch in the files asks for 8 processes a node"),
+     ("torchrun --nnodes $N --nproc_per_node 8 a.py", "; a launch in the files asks for 8 processes a node")],
 )  # fmt: skip
 def test_size_of_a_foreign_run_is_what_its_files_say(folder: Path, line: str, said: str) -> None:
     (folder / "run.log").write_text(f"{line}\n")

@@ -131,7 +131,8 @@ def test_report_says_that_the_framework_is_inferred(
 
 
 def test_inferred_steps_are_said_to_be(tmp_path: Path) -> None:
-    text = "the steps of values in train.log are inferred, from a progress bar or from their order"
+    text = "the steps of values in train.log are inferred, from a progress bar, their order or"
+    text += " a file with the same values"
     (tmp_path / "train.log").write_text("".join(f"{bar(s, 3)}\n{logged(s)}\n" for s in (1, 2, 3)))
     assert text in judged(tmp_path)[1].limitations
     (tmp_path / "trainer_state.json").write_text(trainer_state(3))
@@ -225,7 +226,7 @@ def test_steps_of_a_run_without_reward_are_those_of_its_loss(late: bool, tmp_pat
     training = item(judged(tmp_path, steps=60)[1], "Training")
     assert training.status is Status.FAIL
     assert training.reason.startswith(
-        "step 30 of 60 planned train steps is the last one whose `loss` was read"
+        "step 30 of 60 planned train steps is the last one with a `loss` in a.log"
     )
     assert training.limits == (), "nothing is to be rated in an SFT"
 
@@ -345,7 +346,7 @@ def test_resume_without_a_file_of_its_state_is_not_shown(lack: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("second", "steps", "reason"),
     [
-        ((), 4, "no line of a process that went on"),
+        ((), 4, "not shown by a line that jobspec knows: a process that goes on"),
         (("  Continuing training from global step 3",), 4, "the checkpoint of step 3"),
         (
             (WENT_ON, "Didn't find an RNG file, if you are resuming a training"),

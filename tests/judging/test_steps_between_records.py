@@ -50,7 +50,7 @@ def test_steps_behind_the_last_of_seldom_records_are_not_said_to_miss(tmp_path: 
     data = {"global_step": 115, "logging_steps": 5, "max_steps": 600, "log_history": history}
     write(tmp_path / "trainer_state.json", [json.dumps(data)])
     said = " ".join(item.reason for item in judged(tmp_path, "trl", steps=600).deliverables)
-    assert "step 115 of 600 planned train steps is the last one whose `reward` was read" in said
+    assert "step 115 of 600 planned train steps is the last one with a `reward` in" in said
     assert "115 of 600 planned train steps were" not in said, "those up to 119 may have run"
     assert "missing" not in said
 

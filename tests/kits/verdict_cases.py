@@ -35,7 +35,7 @@ from jobspec.cli import main
 GROUPS: dict[str, str] = {
     kind: group
     for group, kinds in {
-        "scheduler": "slurm time-limit preempted cancelled requeued queue-limit collect",
+        "scheduler": "slurm time-limit preempted cancelled requeued queue-limit unschedulable collect",
         "node": "node gpu clock",
         "container": "container mount",
         "image": "image",

@@ -257,3 +257,36 @@ def test_any_bytes_under_any_name_are_read_without_an_error(name: str, pieces: l
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"".join(pieces))
         found(Path(folder))
+
+
+LOSSES = [2.0 - 0.013 * at + 0.05 * (at % 3) for at in range(20)]
+
+
+def beside_a_state(tmp_path: Path, values: list[float], epochs: list[float]) -> Table:
+    """A log without steps and bars, beside a trainer's state of the steps 5, 10, ... 60."""
+    records = (str({"loss": round(value, 4), "epoch": at}) for value, at in zip(values, epochs, strict=True))
+    (tmp_path / "train.log").write_text("".join(f"{line}\n" for line in records))
+    history = [{"step": 5 * at, "loss": value} for at, value in enumerate(LOSSES[:12], 1)]
+    state = {"global_step": 60, "max_steps": 400, "log_history": history}
+    (tmp_path / "checkpoint-60").mkdir()
+    (tmp_path / "checkpoint-60" / "trainer_state.json").write_text(json.dumps(state))
+    return found(tmp_path)
+
+
+def test_log_without_steps_has_those_of_the_state_with_its_values(tmp_path: Path) -> None:
+    table = beside_a_state(tmp_path, LOSSES, [0.01 * at for at in range(20)])
+    assert [row.step for row in table.series("loss")] == [*range(5, 101, 5)]
+
+
+@pytest.mark.parametrize(
+    ("values", "epochs"),
+    [
+        ([value + 0.3 for value in LOSSES], [0.01 * at for at in range(20)]),  # another run's
+        (LOSSES, [0.01 * (at if at < 15 else at - 4) for at in range(20)]),  # resumed behind its 15th record
+    ],
+)
+def test_log_of_another_run_or_of_two_processes_has_no_steps_of_the_state(
+    values: list[float], epochs: list[float], tmp_path: Path
+) -> None:
+    table = beside_a_state(tmp_path, values, epochs)
+    assert max(row.step or 0 for row in table.series("loss")) < 100

@@ -69,7 +69,7 @@ def cause_of(lines: list[str]) -> Match:
             "AssertionError: len(prompts)=128 != len(responses)=1024",
             "exception",
             "Fail",
-            "one counts prompts",
+            "repeated on one side alone",
         ),
         (
             "/x/check_rm.py",
@@ -405,7 +405,22 @@ def test_words_frame_and_statement_give_class_and_advice(
 def test_words_that_show_no_class_are_told_with_their_frame() -> None:
     cause = cause_of(raised("/x/grpo.py", "step", "self.check(x)", "LookupError: no answer of sample 7"))
     assert (cause.kind, cause.verdict) == ("exception", "Fail")
-    assert cause.title.endswith("LookupError: no answer of sample 7, raised in grpo.py:12 step")
+    assert cause.title.endswith("LookupError: no answer of sample 7, raised in or below grpo.py:12 step")
+
+
+def test_statement_that_raises_is_told_as_where_it_was_raised() -> None:
+    lines = raised("/x/grpo.py", "step", 'raise LookupError("no answer")', "LookupError: no answer")
+    assert cause_of(lines).title.endswith("LookupError: no answer, raised in grpo.py:12 step")
+
+
+def test_exception_that_a_pool_raises_again_is_told_with_its_first_place() -> None:
+    first = raised("/x/prompts.py", "fields", 'row["text"]', "LookupError: no text")
+    chain = ['"""', "", "The above exception was the direct cause of the following exception:", ""]
+    again = raised(
+        "/e/site-packages/multiprocess/pool.py", "get", "raise self._value", "LookupError: no text"
+    )
+    cause = cause_of(["multiprocess.pool.RemoteTraceback:", '"""', *first, *chain, *again])
+    assert cause.title.endswith("LookupError: no text, raised in prompts.py:12 fields")
 
 
 def test_frame_above_a_library_is_not_told_as_where_it_was_raised() -> None:
@@ -482,7 +497,7 @@ def test_advice_that_speaks_of_a_statement_tells_it() -> None:
 )
 def test_traceback_behind_heads_of_services_is_read(head: str) -> None:
     cause = cause_of(raised("/x/grpo.py", "step", "self.check(x)", "LookupError: no answer", head))
-    assert cause.title.endswith("LookupError: no answer, raised in grpo.py:12 step")
+    assert cause.title.endswith("LookupError: no answer, raised in or below grpo.py:12 step")
 
 
 def test_logs_of_two_jobs_are_only_inferred_to_be_tries_of_one_run(tmp_path: Path) -> None:

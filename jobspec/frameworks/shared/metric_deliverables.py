@@ -45,7 +45,8 @@ def not_logged(name: str, evidence: Evidence, metric: str) -> Deliverable:
     """`Fail` for a run of ours, which was to log it; files of another origin may lack what the run logged."""
     if not evidence.foreign:
         return Deliverable(name, Status.FAIL, reason=f"no train step logged `{metric}`")
-    return Deliverable(name, Status.BLOCKED, reason=not_found(evidence, metric))
+    asked = metric if name != TRAINING or evidence.metrics.metrics else ""  # a step may log another one
+    return Deliverable(name, Status.BLOCKED, reason=not_found(evidence, asked))
 
 
 def learning_deliverable(evidence: Evidence) -> Deliverable:
@@ -220,14 +221,18 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
     if gaps and evidence.metrics.is_unplaced(metric):
         return Deliverable(TRAINING, Status.BLOCKED, ends, f"not shown: {UNPLACED}")
     if gaps and _miscounted(evidence, rows):
-        reason = f"{len(rows)} records were read and no step's number beside them,"
-        reason += " and a checkpoint is of a later step than their count: the end is not shown"
+        reason = (
+            f"{len(rows)} records were read and no step's number beside them, and a checkpoint is of a later"
+        )
+        reason += " step than their count: jobspec does not know of which step the last one is"
         return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
     if gaps:
         kept_in_part = evidence.foreign and not failure_shown(evidence)
         if gaps[0].start > logged[-1]:
             ends = ends[::-1]  # what is missing is missing behind the last one
-        lost = unseen(kept_in_part, _missing(gaps[0], logged, every, done, f"{planned} {kind}", metric), ends)
+        source = max(rows, key=lambda row: row.step or 0).source
+        lack = _missing(gaps[0], logged, every, done, f"{planned} {kind}", metric, source)
+        lost = unseen(kept_in_part, lack, ends)
         return Deliverable(TRAINING, lost.status, lost.items, lost.reason)
     spoilt = _spoilt(evidence, finite)
     if spoilt is not None:
@@ -243,12 +248,12 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
     return Deliverable(TRAINING, Status.PASS, ends, f"{done}; {all_finite(evidence.metrics.as_logged())}")
 
 
-def _missing(gap: range, logged: Sequence[int], every: int, done: str, due: str, metric: str) -> str:
-    """Where the steps end or are missing; of those behind the last logged one, some may have run."""
+def _missing(
+    gap: range, logged: Sequence[int], every: int, done: str, due: str, metric: str, source: str
+) -> str:
+    """Where the steps end or are missing; behind the last logged one some may have run."""
     if gap.start > logged[-1] and every > 1:
-        return (
-            f"step {logged[-1]} of {due} is the last one whose `{metric}` was read; later ones may have run"
-        )
+        return f"step {logged[-1]} of {due} is the last one with a `{metric}` in {source}"
     counted = " (counted from 0)" if logged[0] == 0 else ""
     return f"{done}; step {gap.start}{counted} is the first missing one"
 

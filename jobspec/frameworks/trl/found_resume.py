@@ -40,7 +40,7 @@ SAVED = re.compile(rf"{SAVES}\S*checkpoint-(\d+)\s*$")
 # Source: transformers `trainer.py`; DeepSpeed and FSDP save the optimizer in folders of their own.
 PARTS = {
     "weights": re.compile(
-        r"(?:^|/)(?:adapter_)?(?:pytorch_)?model[^/]*(?:\.safetensors|\.bin|/)|model_states"
+        r"(?:^|/)(?:adapter_)?(?:pytorch_)?model[^/]*(?:\.safetensors|\.bin|/)|model_fsdp_\d|model_states"
     ),
     "an optimizer": re.compile(r"optim"),
 }
@@ -53,7 +53,7 @@ LOADED = {
     "trainer state": re.compile(rf"^{re.escape(STATE)}$"),
 }
 MIN_ALIKE = 3  # values of one record
-NOT_READ = "jobspec found no line of a process that went on from a saved step"
+NOT_READ = "not shown by a line that jobspec knows: a process that goes on from a saved step and trains"
 INFERRED = (
     "that optimizer, scheduler and random state were loaded is inferred: their files lie in the checkpoint,"
     " and the Trainer loads what lies there"

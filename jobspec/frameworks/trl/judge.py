@@ -84,7 +84,9 @@ def _found_checkpoint(evidence: Evidence) -> Deliverable:
     lacks = [what for what, names in PARTS.items() if not any(names.search(file) for file in files)]
     if lacks:
         empty = [file for file in newest.files if file not in files]
-        reason = f"of the checkpoint of step {newest.step} jobspec found no file of {' or '.join(lacks)}"
+        reason = (
+            f"the folder given of the checkpoint of step {newest.step} holds no file of {' or '.join(lacks)}"
+        )
         reason += f": `{empty[0]}` is empty" if empty else _listed(evidence, newest, lacks)
         return Deliverable(CHECKPOINT, Status.BLOCKED, (item,), reason)
     if part := missing_shard(newest):
@@ -100,7 +102,8 @@ def _found_checkpoint(evidence: Evidence) -> Deliverable:
 
 def _listed(evidence: Evidence, saved: Checkpoint, lacks: Sequence[str]) -> str:
     """What a listing that somebody kept, in its folder or beside it under its name, names of it."""
-    beside = sorted(path for path in evidence.root.glob("*.txt") if path.is_file())
+    found = (*evidence.root.glob("*.txt"), *evidence.root.glob(f"{Path(saved.path).name}.*"))
+    beside = sorted(path for path in found if path.is_file())
     for path in (*(Path(saved.path, name) for name in saved.files if name.endswith(".txt")), *beside):
         with suppress(OSError):
             with path.open("rb") as file:  # beside a run any text may lie, such as a whole log
