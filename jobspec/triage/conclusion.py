@@ -44,6 +44,7 @@ AFTER_END = (
 NETWORK, WAITS = "network", "train.waits"
 GRADIENT = "provider.nan-gradient"
 NO_NUMBER = frozenset({"provider.nan", GRADIENT})
+NO_GPU = "gpu.none"
 MISSED = frozenset({"image.command", "image.command-sh"})
 FROM_THE_START = (
     "look first at what the training starts from: loss mask and rewards of the first batch (a group of one"
@@ -160,6 +161,10 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
     if blocked is not None:
         return rank(_below_end(match, end, blocked) for match in matches)
     told = with_silence(end, works)
+    no_gpu = next((m for m in matches if m.signature == NO_GPU and m.survived), None)
+    if no_gpu is not None and told is None:
+        fact = f"{no_gpu.file}:{no_gpu.line} says that a process found no GPU: work on the CPU takes far longer"
+        told = replace(end, facts=(*end.facts, fact))
     waits = _that_waits(matches, parts) if told is None and not ends else None
     if waits is not None:
         return rank(_below_end(match, end, waits) for match in matches)

@@ -47,9 +47,15 @@ TOLD_LAST = {
     "gpu.driver-reload": frozenset({"container"}),
     "engine.weight-group-open": frozenset({"network"}),
     **dict.fromkeys(
-        ("container.image-missing", "container.kube-secret", "container.registry-trust"),
+        (
+            *("container.image-missing", "container.kube-secret", "container.registry-trust"),
+            "container.nfs-mount",
+        ),
         frozenset({"container.kube-start"}),
     ),
+    "build.compiler": frozenset({"image.build-extension"}),
+    "container.device-plugin": frozenset({"container.kube-unschedulable"}),
+    "slurm.daemon-fatal": frozenset({"slurm.nodes-down"}),
     "ray.start-timeout": frozenset({"ray.gpus-missing", "node-not-joined"}),
 }
 TERMINATED = "effect.terminated"
