@@ -67,6 +67,7 @@ GAVE_UP = frozenset({"effect.nccl-watchdog"})  # a wait of its whole time-out: n
 ENGINE_DIED, DRIVERS = "effect.engine-died", frozenset({"effect.driver", "effect.ray-task"})
 SAY_LEAST = frozenset({TERMINATED, "effect.driver"})  # every other effect says more
 CLIENT, REFUSED = "effect.client", "network.request-refused"
+TRANSPORT, DROPPED = "network.infiniband", re.compile(r"(?:status ?= ?|error )5\b|vendor err 249|WR_FLUSH")
 KEY_REFUSED, NO_SIGNAL = "network.key-refused", "provider.zero-gradient"
 # Requests whose answers the training uses; without those to a tracker it goes on.
 ASKED_FOR_ANSWERS = re.compile(
@@ -222,11 +223,14 @@ def _maker_first(ordered: list[Match]) -> list[Match]:
 
 
 def _server_first(ordered: list[Match]) -> list[Match]:
-    """The matches; where the first is of a connection that was refused, the end of a process that another log
-    shows stands before it, unless the times show that it came later: nobody refuses before his end."""
-    if not ordered or ordered[0].signature != REFUSED:
+    """The matches; where the first is of a connection that was refused, or of a transfer that was dropped as
+    its connection ended, the end of a process that another log shows stands before it, unless the times show
+    that it came later: nobody refuses before his end."""
+    if not ordered:
         return ordered
-    first = ordered[0]
+    first, dropped = ordered[0], ordered[0].signature == TRANSPORT and DROPPED.search(ordered[0].text)
+    if first.signature != REFUSED and not dropped:
+        return ordered
     ends = (
         m
         for m in ordered
@@ -235,7 +239,7 @@ def _server_first(ordered: list[Match]) -> list[Match]:
         and (
             m.time <= first.time + SAME_MOMENT_S
             if m.time is not None and first.time is not None
-            else m.signature != EXCEPTION
+            else dropped or m.signature != EXCEPTION
         )
         and (m.kind in DEADLY or m.signature in (EXCEPTION, CRASHED))
     )
