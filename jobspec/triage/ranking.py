@@ -244,7 +244,9 @@ def _server_first(ordered: list[Match]) -> list[Match]:
         and (m.kind in DEADLY or m.signature in (EXCEPTION, CRASHED))
     )
     end = next(ends, None)
-    return ordered if end is None else [end, *(match for match in ordered if match is not end)]
+    if end is None:
+        return ordered
+    return [end, replace(first, generic=True), *(m for m in ordered if m is not end and m is not first)]
 
 
 def _moments(matches: Iterable[Match]) -> dict[int, float]:
@@ -465,7 +467,8 @@ def _after(mark: Landmark | None, match: Match, file: str) -> bool:
     if file == match.file:
         # What the main program had printed before may be written out when it ends, below its traceback.
         return mark.line > match.line + (FLUSHED if match.main else 0)
-    latest = match.until or match.time
+    # A listing of the past below the line, as by `dmesg`, makes it no older.
+    latest = max((time for time in (match.time, match.until) if time is not None), default=None)
     return mark.time is not None and latest is not None and mark.time > latest + SAME_MOMENT_S
 
 
