@@ -49,7 +49,8 @@ ONE_PLACE = (
 )
 BRIDGE = (
     "an interface of that name is mostly one of containers or virtual machines, by which another node cannot"
-    " be reached: set `network.interface` (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME) to one that all nodes share"
+    " be reached: set `network.interface` (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME) to one that all nodes"
+    " share"
 )
 ONE_RUN = (
     "launchers meet only under one run id, and one that is made at random no other node has: give torchrun"
@@ -60,9 +61,9 @@ ONE_RUN = (
 
 @dataclass
 class Addresses:
-    """What an attempt's log shows: addresses that NCCL uses with their interfaces, the first line that names this machine as the
-    place to meet, the first that counts several nodes, and the launchers' run ids, each with its line and
-    whether it was made at random."""
+    """What an attempt's log shows: addresses that NCCL uses with their interfaces, the first line that names
+    this machine as the place to meet, the first that counts several nodes, and the launchers' run ids, each
+    with its line and whether it was made at random."""
 
     own: dict[str, str] = field(default_factory=dict)
     here: tuple[int, str] | None = None
