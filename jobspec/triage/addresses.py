@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -33,7 +33,9 @@ SEVERAL = (
 RUN_ID = (kind("run_id"),)
 ALL = (*OWN, *HERE, *SEVERAL, *RUN_ID)
 _USED = re.compile(rb"(?:Bootstrap ?|NET/\w+ ): Using ([^\n]*)")
-_IP = re.compile(rb":(\d+(?:\.\d+){3})<")
+_IP = re.compile(rb"([\w.-]+):(\d+(?:\.\d+){3})<")
+# Interfaces of containers and virtual machines of one machine.
+_OF_ONE_MACHINE = re.compile(r"(?:br-|docker|virbr|veth|cni|podman|lxc|cali)")
 # torchrun's launch configuration, and its warning where `--rdzv-id` is empty.
 _RUN_ID = re.compile(rb"(generated a random )?\brun_id *: (\S+)")
 _CALLED = re.compile(r"\b[Cc]onnect to (\d+(?:\.\d+){3})<")
@@ -45,6 +47,11 @@ ONE_PLACE = (
     " them to the name of one, mostly the first (`scontrol show hostnames $SLURM_JOB_NODELIST | head -n1`)."
     " Else"
 )
+BRIDGE = (
+    "an interface of that name is mostly one of containers or virtual machines, by which another node cannot"
+    " be reached: set `network.interface` (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME) to one that all nodes"
+    " share"
+)
 ONE_RUN = (
     "launchers meet only under one run id, and one that is made at random no other node has: give torchrun"
     " the same id on all nodes of a job (`--rdzv_id=$SLURM_JOB_ID`, or a fixed word; is the variable that it"
@@ -54,11 +61,11 @@ ONE_RUN = (
 
 @dataclass
 class Addresses:
-    """What an attempt's log shows: addresses that NCCL uses, the first line that names this machine as the
-    place to meet, the first that counts several nodes, and the launchers' run ids, each with its line and
-    whether it was made at random."""
+    """What an attempt's log shows: addresses that NCCL uses with their interfaces, the first line that names
+    this machine as the place to meet, the first that counts several nodes, and the launchers' run ids, each
+    with its line and whether it was made at random."""
 
-    own: set[str] = field(default_factory=set)
+    own: dict[str, str] = field(default_factory=dict)
     here: tuple[int, str] | None = None
     several: tuple[int, str] | None = None
     run_ids: dict[str, tuple[int, bool]] = field(default_factory=dict)
@@ -67,7 +74,7 @@ class Addresses:
         """Take the view's own lines; `number` is that of the first."""
         if present(OWN, hints):
             found = chain.from_iterable(_IP.findall(used) for used in _USED.findall(view.text))
-            self.own.update(address.decode() for address in found)
+            self.own.update((address.decode(), interface.decode()) for interface, address in found)
         self.here = self.here or _first(view, number, present(HERE, hints))
         self.several = self.several or _first(view, number, present(SEVERAL, hints))
         for run_id in _RUN_ID.finditer(view.text) if present(RUN_ID, hints) else ():
@@ -78,7 +85,7 @@ class Addresses:
 def with_addresses(matches: Sequence[Match], logs: Sequence[tuple[str, Addresses]]) -> list[Match]:
     """The matches; a connection to an address of no process that these logs show says so, and ranks that did
     not meet say where several nodes were told to meet on their own machine."""
-    own = set[str]().union(*(addresses.own for _, addresses in logs))
+    own = {address: name for _, log in logs for address, name in log.own.items()}
     here = next(((file, *log.here) for file, log in logs if log.here), None)
     several = next(((file, *log.several) for file, log in logs if log.several), None)
     found = [_with_addresses(match, own, here, several) for match in matches]
@@ -104,10 +111,16 @@ def _apart(logs: Sequence[tuple[str, Addresses]]) -> str:
 
 
 def _with_addresses(
-    match: Match, own: Set[str], here: tuple[str, int, str] | None, several: tuple[str, int, str] | None
+    match: Match,
+    own: Mapping[str, str],
+    here: tuple[str, int, str] | None,
+    several: tuple[str, int, str] | None,
 ) -> Match:
     if match.signature == NOBODY:
         called = _CALLED.search(match.text)
+        if called is not None and _OF_ONE_MACHINE.match(own.get(called[1], "")):
+            fact = f"in these logs NCCL has {called[1]} from the interface {own[called[1]]}"
+            return replace(match, facts=(*match.facts, fact), fix=BRIDGE)
         if called is None or called[1] in own or len(own) < 2:
             return match
         fact = f"{called[1]} is none of the addresses that NCCL uses in these logs: {_names(own)}"
@@ -133,5 +146,5 @@ def _shown(place: tuple[str, int, str]) -> str:
     return f"{place[0]}:{place[1]}: {place[2][:80]}"
 
 
-def _names(names: Set[str]) -> str:
+def _names(names: Collection[str]) -> str:
     return some(sorted(names), MOST_NAMES)

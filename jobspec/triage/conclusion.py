@@ -44,6 +44,7 @@ AFTER_END = (
 NETWORK, WAITS = "network", "train.waits"
 GRADIENT = "provider.nan-gradient"
 NO_NUMBER = frozenset({"provider.nan", GRADIENT})
+NO_GPU = "gpu.none"
 MISSED = frozenset({"image.command", "image.command-sh"})
 FROM_THE_START = (
     "look first at what the training starts from: loss mask and rewards of the first batch (a group of one"
@@ -174,11 +175,21 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
         told = told if told is not None and told.kind == STALL else end
         fix = AFTER_END if sure and told.kind == "time-limit" else told.fix
         told = replace(told, facts=(*told.facts, fact), fix=fix)
+    told = told or _without_gpu(end, matches)
     if told is None:
         return matches
     if told.kind != STALL:
         return [told if match is end else match for match in matches]
     return _beside(told, matches, worked=any(work.last is not None for work in works.values()))
+
+
+def _without_gpu(end: Match, matches: Sequence[Match]) -> Match | None:
+    """The end of a run in which a process had found no GPU and gone on; None where no line says so."""
+    found = next((match for match in matches if match.signature == NO_GPU and match.survived), None)
+    if found is None:
+        return None
+    fact = f"{found.file}:{found.line} says that a process found no GPU: work on the CPU takes far longer"
+    return replace(end, facts=(*end.facts, fact))
 
 
 def _script_went_on(match: Match, part: Part) -> Match:

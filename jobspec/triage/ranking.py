@@ -47,9 +47,15 @@ TOLD_LAST = {
     "gpu.driver-reload": frozenset({"container"}),
     "engine.weight-group-open": frozenset({"network"}),
     **dict.fromkeys(
-        ("container.image-missing", "container.kube-secret", "container.registry-trust"),
+        (
+            *("container.image-missing", "container.kube-secret", "container.registry-trust"),
+            "container.nfs-mount",
+        ),
         frozenset({"container.kube-start"}),
     ),
+    "build.compiler": frozenset({"image.build-extension"}),
+    "container.device-plugin": frozenset({"container.kube-unschedulable"}),
+    "slurm.daemon-fatal": frozenset({"slurm.nodes-down"}),
     "ray.start-timeout": frozenset({"ray.gpus-missing", "node-not-joined"}),
 }
 TERMINATED = "effect.terminated"
@@ -61,6 +67,7 @@ GAVE_UP = frozenset({"effect.nccl-watchdog"})  # a wait of its whole time-out: n
 ENGINE_DIED, DRIVERS = "effect.engine-died", frozenset({"effect.driver", "effect.ray-task"})
 SAY_LEAST = frozenset({TERMINATED, "effect.driver"})  # every other effect says more
 CLIENT, REFUSED = "effect.client", "network.request-refused"
+TRANSPORT, DROPPED = "network.infiniband", re.compile(r"(?:status ?= ?|error )5\b|vendor err 249|WR_FLUSH")
 KEY_REFUSED, NO_SIGNAL = "network.key-refused", "provider.zero-gradient"
 # Requests whose answers the training uses; without those to a tracker it goes on.
 ASKED_FOR_ANSWERS = re.compile(
@@ -216,11 +223,14 @@ def _maker_first(ordered: list[Match]) -> list[Match]:
 
 
 def _server_first(ordered: list[Match]) -> list[Match]:
-    """The matches; where the first is of a connection that was refused, the end of a process that another log
-    shows stands before it, unless the times show that it came later: nobody refuses before his end."""
-    if not ordered or ordered[0].signature != REFUSED:
+    """The matches; where the first is of a connection that was refused, or of a transfer that was dropped as
+    its connection ended, the end of a process that another log shows stands before it, unless the times show
+    that it came later: nobody refuses before his end."""
+    if not ordered:
         return ordered
-    first = ordered[0]
+    first, dropped = ordered[0], ordered[0].signature == TRANSPORT and DROPPED.search(ordered[0].text)
+    if first.signature != REFUSED and not dropped:
+        return ordered
     ends = (
         m
         for m in ordered
@@ -229,12 +239,14 @@ def _server_first(ordered: list[Match]) -> list[Match]:
         and (
             m.time <= first.time + SAME_MOMENT_S
             if m.time is not None and first.time is not None
-            else m.signature != EXCEPTION
+            else dropped or m.signature != EXCEPTION
         )
         and (m.kind in DEADLY or m.signature in (EXCEPTION, CRASHED))
     )
     end = next(ends, None)
-    return ordered if end is None else [end, *(match for match in ordered if match is not end)]
+    if end is None:
+        return ordered
+    return [end, replace(first, generic=True), *(m for m in ordered if m is not end and m is not first)]
 
 
 def _moments(matches: Iterable[Match]) -> dict[int, float]:
@@ -455,7 +467,8 @@ def _after(mark: Landmark | None, match: Match, file: str) -> bool:
     if file == match.file:
         # What the main program had printed before may be written out when it ends, below its traceback.
         return mark.line > match.line + (FLUSHED if match.main else 0)
-    latest = match.until or match.time
+    # A listing of the past below the line, as by `dmesg`, makes it no older.
+    latest = max((time for time in (match.time, match.until) if time is not None), default=None)
     return mark.time is not None and latest is not None and mark.time > latest + SAME_MOMENT_S
 
 

@@ -166,7 +166,9 @@ def test_crash_of_a_run_with_unknown_plan_passes_nothing(tmp_path: Path) -> None
     text = "".join(f"{logged(step)}\n" for step in (1, 2, 3))
     (tmp_path / "train.log").write_text(text)
     training = item(judged(tmp_path)[1], "Training")
-    assert training.status is Status.PASS and "jobspec finds no number of planned steps" in training.reason
+    assert (
+        training.status is Status.PASS and "no number of planned steps was read with them" in training.reason
+    )
     (tmp_path / "train.log").write_text(text + CRASH)
     verdict = judged(tmp_path)[1]
     assert item(verdict, "Training").status is Status.BLOCKED

@@ -240,11 +240,11 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
         return Deliverable(TRAINING, Status.FAIL, (row_item(row),), f"{done}, but {what}")
     done += f", logged every {every} steps" if every > 1 and len(logged) > 1 and not counted else ""
     if not announced and failure_shown(evidence):
-        unknown = "and jobspec finds no number of planned steps: give `--steps`"
-        reason = f"{done}, then the log shows a failure, {unknown}"
+        unknown = "no number of planned steps was read with them: give `--steps`"
+        reason = f"{done}; the log shows a failure, or an end from outside, and {unknown}"
         return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
     last = "" if counted else " up to the last logged one"
-    done += "" if announced else f"{last}, and jobspec finds no number of planned steps"
+    done += "" if announced else f"{last}, and no number of planned steps was read with them"
     return Deliverable(TRAINING, Status.PASS, ends, f"{done}; {all_finite(evidence.metrics.as_logged())}")
 
 
