@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from jobspec.evidence.refused_checkpoint import refused
 from jobspec.frameworks.shared.metric_deliverables import RESUME
-from jobspec.frameworks.trl.began_anew import began_anew
+from jobspec.frameworks.trl.began_anew import began_anew, given, rows_of
 from jobspec.log_search import Hints, find_lines
 from jobspec.log_text import clean
 from jobspec.metrics.readers import read_json
@@ -85,9 +85,11 @@ def judge_found(evidence: Evidence) -> Deliverable:
     trainings = list(_trainings(evidence))
     went_on = (one for one in trainings if one.went_on)
     resumed = max(went_on, key=lambda one: (not one.had_none_left, one.step), default=None)
-    if resumed is None or resumed.went_on is None:
+    if resumed is None:
         if (found := began_anew(evidence)) is not None:
             return found
+        resumed = None if any(one.step for one in trainings) else _by_option(evidence)
+    if resumed is None or resumed.went_on is None:
         lack = f"the random state at step {anew.step}" if (anew := _without_random(trainings)) else ""
         return _blocked(lack) if lack else Deliverable(RESUME, Status.BLOCKED, reason=NOT_READ)
     step, line = resumed.step, resumed.went_on
@@ -176,6 +178,21 @@ def _trainings(evidence: Evidence) -> Iterator[Training]:
                 own.saved.add(int(found[1]))
         if own is not None:
             yield own
+
+
+def _by_option(evidence: Evidence) -> Training | None:
+    """A process that was given a checkpoint, and whose own records begin behind its step.
+
+    The Trainer says so only where its level of logging is `info`.
+    """
+    for log in evidence.last.logs if evidence.last is not None else ():
+        item, path, step = given(evidence, log.path)
+        steps = {row.step for row in rows_of(evidence, log.path) if item and (row.line or 0) > item.line}
+        own = {one for one in steps if one is not None}
+        if item is not None and path != "True" and own and min(own) > step:
+            later = (one for one in evidence.checkpoints if step < one.step <= max(own))
+            return Training(item, step, went_on=item, saved={one.step for one in later})
+    return None
 
 
 def _before(first: Training, then: Training) -> bool:
