@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from jobspec.evidence.refused_checkpoint import refused
 from jobspec.frameworks.shared.metric_deliverables import RESUME
-from jobspec.frameworks.trl.began_anew import began_anew, given, rows_of
+from jobspec.frameworks.trl.began_anew import OPTION, began_anew, given, rows_of
 from jobspec.log_search import Hints, find_lines
 from jobspec.log_text import clean
 from jobspec.metrics.readers import read_json
@@ -59,6 +59,10 @@ INFERRED = (
     " and the Trainer loads what lies there"
 )
 
+BY_OPTION = (
+    "that a process went on from step {} is inferred: it was given that checkpoint, and its records begin later"
+)
+
 
 @dataclass
 class Training:
@@ -91,7 +95,7 @@ def judge_found(evidence: Evidence) -> Deliverable:
         resumed = None if any(one.step for one in trainings) else _by_option(evidence)
     if resumed is None or resumed.went_on is None:
         lack = f"the random state at step {anew.step}" if (anew := _without_random(trainings)) else ""
-        return _blocked(lack) if lack else Deliverable(RESUME, Status.BLOCKED, reason=NOT_READ)
+        return _blocked(lack) if lack else _not_read(evidence)
     step, line = resumed.step, resumed.went_on
     last = evidence.metrics.last_step() or 0
     if resumed.total is not None and resumed.had_none_left and step >= last:
@@ -127,9 +131,10 @@ def judge_found(evidence: Evidence) -> Deliverable:
     later = [one.step for one in own if _continues(saved, one, metric)]
     if not later:
         return _blocked(f"a later checkpoint of that process whose history holds that of step {step}", line)
+    limits = (INFERRED,) if RESUMED.search(line.text) else (INFERRED, BY_OPTION.format(step))
     items = (line, EvidenceItem(saved.path, text=f"checkpoint of step {step}, {saved.bytes} bytes"))
     reason = f"a second process went on from step {step}, and saved step {max(later)}"
-    return Deliverable(RESUME, Status.PASS, items, reason, limits=(INFERRED,))
+    return Deliverable(RESUME, Status.PASS, items, reason, limits=limits)
 
 
 def filled(checkpoint: Checkpoint) -> tuple[str, ...]:
@@ -193,6 +198,14 @@ def _by_option(evidence: Evidence) -> Training | None:
             later = (one for one in evidence.checkpoints if step < one.step <= max(own))
             return Training(item, step, went_on=item, saved={one.step for one in later})
     return None
+
+
+def _not_read(evidence: Evidence) -> Deliverable:
+    for log in evidence.last.logs if evidence.last is not None else ():
+        item, path, _ = given(evidence, log.path)
+        if item is not None:
+            return _blocked(f"that the process that was given `{OPTION}` = `{path}` went on from there", item)
+    return Deliverable(RESUME, Status.BLOCKED, reason=NOT_READ)
 
 
 def _before(first: Training, then: Training) -> bool:
