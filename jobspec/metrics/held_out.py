@@ -58,10 +58,11 @@ def held_out_loss(table: Table) -> Iterator[Trouble]:
         since = [row for row in rows if (row.step or 0) >= (lowest.step or 0)]
         rises = all(map(math.isfinite, (row.value for row in rows))) and len(since) >= MIN_ROWS
         rises = rises and all(one.value < then.value for one, then in pairwise(since))
-        if rises and 0 < lowest.value and since[-1].value >= LOSS_RISE * lowest.value:
-            what = f"`{lowest.metric}` rose from {lowest.value:.4g} at step {lowest.step} with each evaluation to"
-            what += f" {since[-1].value:.4g} at step {since[-1].step}"
-            why = "where the training loss fell meanwhile, the model fits its training data at the cost of other"
+        if rises and lowest.value > 0 and since[-1].value >= LOSS_RISE * lowest.value:
+            last = since[-1]
+            what = f"`{lowest.metric}` rose from {lowest.value:.4g} at step {lowest.step}"
+            what += f" with each evaluation to {last.value:.4g} at step {last.step}"
+            why = "where the training loss fell meanwhile, the model fits its own data at the cost of other"
             fix = "compare the checkpoint of the lowest value with the last one; fewer epochs, or more data"
             yield Trouble("held-out-loss-rose", since[1], what, why, fix, fatal=False)
 

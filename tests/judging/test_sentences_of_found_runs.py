@@ -188,9 +188,10 @@ def skyrl(first: int, last: int) -> list[str]:
         line
         for step in range(first, last + 1)
         for line in (
-            f"{says}postprocess_generator_output:1116 - reward/avg_pass_at_5: 0.6{step}, reward/avg_raw_reward:"
-            f" 0.4{step}, reward/mean_positive_reward: 0.4{step}",
-            f"{says}compute_advantages_and_returns:1226 - avg_final_rewards: 0.4{step}, avg_response_length: 230.1",
+            f"{says}postprocess_generator_output:1116 - reward/avg_pass_at_5: 0.6{step}, "
+            f"reward/avg_raw_reward: 0.4{step}, reward/mean_positive_reward: 0.4{step}",
+            f"{says}compute_advantages_and_returns:1226 - avg_final_rewards: 0.4{step}, "
+            "avg_response_length: 230.1",
             f"{says}train:342 - Finished: 'step', time cost: 48.76s",
         )
     ]
@@ -200,7 +201,7 @@ def test_whole_checkpoint_that_skyrl_loaded_is_a_resume_without_its_other_line(t
     loaded = (
         "INFO | skyrl.train.trainer:load_checkpoints:1811 - Successfully loaded complete checkpoint state"
     )
-    saved = "INFO | skyrl.train.trainer:save_checkpoints:1690 - Successfully saved checkpoint for global_step_{0} to: /c/global_step_{0}"
+    saved = "INFO | skyrl.trainer - Successfully saved checkpoint for global_step_{0} to: /c/{0}"
     write(tmp_path / "first.log", ["(skyrl_entrypoint pid=7) start", *skyrl(1, 14), saved.format(10)])
     second = [f"{loaded} from global_step_10", *skyrl(11, 20), saved.format(20)]
     write(tmp_path / "second.log", ["(skyrl_entrypoint pid=7) start", *second])

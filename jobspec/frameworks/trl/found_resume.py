@@ -60,7 +60,8 @@ INFERRED = (
 )
 
 BY_OPTION = (
-    "that a process went on from step {} is inferred: it was given that checkpoint, and its records begin later"
+    "that a process went on from step {} is inferred: it was given that checkpoint,"
+    " and its records begin later"
 )
 
 

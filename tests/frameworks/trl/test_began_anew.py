@@ -78,7 +78,7 @@ def printed(scores: list[float], first: int) -> list[str]:
 
 @pytest.mark.parametrize(
     ("begin", "status", "reason"),
-    [(0.31, Status.PASS, "went on from step 10, and saved step 20"), (0.1, Status.FAIL, "from other weights")],
+    [(0.31, Status.PASS, "from step 10, and saved step 20"), (0.1, Status.FAIL, "from other weights")],
 )
 def test_option_and_later_records_show_a_resume_that_no_line_tells(
     begin: float, status: Status, reason: str, tmp_path: Path
