@@ -112,7 +112,7 @@ def judge_found(evidence: Evidence) -> Deliverable:
     if saved is None:
         return _blocked(f"the checkpoint of step {step} from which a process was to go on", line)
     told = any(step in one.saved and _before(one, resumed) for one in trainings)
-    if not told and not _logged_elsewhere(evidence, saved, line.file):
+    if not told and not _logged_elsewhere(evidence, saved, line):
         return _blocked(
             f"that an earlier process wrote the checkpoint of step {step}, from which one was to go on", line
         )
@@ -219,15 +219,15 @@ def _without_random(trainings: Iterable[Training]) -> Training | None:
     return next((one for one in trainings if one.step), None)
 
 
-def _logged_elsewhere(evidence: Evidence, saved: Checkpoint, log: str) -> bool:
-    """Whether another log holds the last values of the checkpoint's history, as of who saved it."""
+def _logged_elsewhere(evidence: Evidence, saved: Checkpoint, begin: EvidenceItem) -> bool:
+    """Whether another log, or this one above the line, has the last values of the checkpoint's history."""
     history = [row for row in read_json(Path(saved.path, STATE)) if (row.step or 0) <= saved.step]
     last = {row.metric: row.value for row in history if row.step == max(one.step or 0 for one in history)}
     lines: Counter[tuple[str, int]] = Counter()
     for row in (*evidence.metrics.rows, *evidence.metrics.aside):
         if (
-            row.source != log
-            and row.line
+            row.line
+            and (row.source != begin.file or row.line < begin.line)
             and row.metric in last
             and math.isclose(row.value, last[row.metric], rel_tol=1e-4)
         ):

@@ -92,3 +92,16 @@ def test_option_and_later_records_show_a_resume_that_no_line_tells(
     assert found is not None and found.status is status
     assert reason in found.reason
     assert status is Status.FAIL or "is inferred" in found.limits[-1]
+
+
+def test_two_processes_in_one_log_are_told_apart_where_bar_and_epoch_go_back(tmp_path: Path) -> None:
+    scores = [0.1 + at / 50 for at in range(20)]
+    first, second = printed(scores[:13], 1), printed(scores[10:], 11)
+    log = [HEAD.format("None"), *first, HEAD.format("out/checkpoint-10"), *second]
+    write(tmp_path / "slurm-1.out", log)
+    for step in (10, 20):
+        with_files(tmp_path, step, scores)
+    verdict = judged(tmp_path, "trl", "checkpoint", steps=20)
+    resume, training = (verdict.deliverable(name) for name in ("Resume", "Training"))
+    assert resume is not None and resume.status is Status.PASS
+    assert training is not None and training.reason.startswith("20 of 20 planned train steps ran")
