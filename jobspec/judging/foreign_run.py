@@ -264,7 +264,9 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
     result = Result.BLOCKED if void is not None else decide(deliverables, cause)
     if run.status is Status.BLOCKED:
         # The run was stopped from outside: evidence missing for that reason is no failure of the tested code.
-        deliverables = (imports, run, *(held_back(item) for item in framework_items), held_back(metrics))
+        why = {} if run.evidence else {"reason": "that the run ended well is not shown"}
+        held = (held_back(item, **why) for item in (*framework_items, metrics))
+        deliverables = (imports, run, *held)
     return Verdict(
         result=result,
         level=expectation.level.name,

@@ -163,11 +163,10 @@ def _explain(run: Deliverable, cause: Cause, started: bool) -> Deliverable:
     )
 
 
-def held_back(item: Deliverable) -> Deliverable:
+def held_back(item: Deliverable, reason: str = "the run did not end well") -> Deliverable:
     """The deliverable, `Skipped` unless settled: a run that did not end well passes and fails nothing."""
     if item.settled or item.status in (Status.SKIPPED, Status.NOT_REQUESTED, Status.BLOCKED):
         return item
-    reason = "the run did not end well"
     if item.status is Status.PASS:
         otherwise = f"would be {item.status}: {item.reason}".rstrip(": ")
         reason = f"{reason} ({otherwise})"

@@ -55,7 +55,7 @@ BLOCK_LINE = re.compile(r"^\s*\{?(?:['\"][\w/@. -]+['\"]: (?:'[^']*'|[^'{}\[\],]
 # What SkyRL's trainer says of each step, wherever it logs to, and where its steps begin after a resume.
 # Older versions say `avg_raw_rewards`. A step that samples again, for want of mixed rewards, says the first
 # line of each sampling and the second once.
-SKYRL_SAMPLED = re.compile(r" - (reward/avg_pass_at_\d+): (\S+?), (reward/avg_raw_reward): (\S+)")
+SKYRL_SAMPLED = re.compile(r" - (reward/avg_pass_at_\d+): (\S+?), (reward/avg_raw_reward): ([^\s,]+)")
 SKYRL_REWARD = re.compile(r" - (avg_(?:final|raw)_rewards): (\S+?), (avg_response_length): (\S+)")
 SKYRL_NAMES = {
     "avg_final_rewards": "loss/avg_final_rewards",
@@ -63,7 +63,9 @@ SKYRL_NAMES = {
     "avg_response_length": "generate/avg_num_tokens",
 }
 SKYRL_STEP = re.compile(r"Finished: 'step', time cost: (\d{1,9}(?:\.\d{1,9})?)s")
-SKYRL_RESUME = re.compile(r"Resum(?:ing|ed training) from global_step[:_]? ?(\d{1,15})")
+SKYRL_RESUME = re.compile(
+    r"(?:Resum(?:ing|ed training)|loaded complete checkpoint state) from global_step[:_]? ?(\d{1,15})"
+)
 # Who prints a line: an actor of Ray, a task of srun, a rank of torchrun.
 STREAM = re.compile(r"^\s*(?:\(([^()]{1,120}? pid=\d+[^()]*)\)|(\d{1,5}): |\[((?:rank|default)\d+)\])")
 DICT_ITEM = re.compile(r"['\"]([\w/@. -]+)['\"]: ('[^']*'|\"[^\"]*\"|[^,{}\[\]]+)(?=[,}])")

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from operator import gt
 
 from jobspec.metrics import names
@@ -16,6 +17,8 @@ from jobspec.metrics.trouble import Rows, Trouble, series_named
 
 MIN_HELD_OUT = 5
 HELD_OUT_FALL = 0.8  # of its start
+LOSS_RISE = 1.1  # of its lowest value
+EVALUATED_LOSS = re.compile(r"^(?:eval|val|validation|test)[-_/]loss$")
 EVALUATION = re.compile(r"^(?:eval(?:uation)?|val(?:idation)?|test)[_/](?=\w)")  # before a metric's own name
 
 
@@ -46,6 +49,22 @@ def held_out(scores: Sequence[Rows]) -> Iterator[Trouble]:
             why = "the model may get worse on data that it is not trained on"
             fix = "look at held-out samples before and after; the reward may be gamed"
             yield Trouble("held-out-fell", since, what, why, fix, fatal=not rose)
+
+
+def held_out_loss(table: Table) -> Iterator[Trouble]:
+    """A loss of data that is not trained on, which ends above its lowest value and rose ever since."""
+    for rows in series_named(table, EVALUATED_LOSS, None):
+        lowest = min(rows, key=lambda row: row.value)
+        since = [row for row in rows if (row.step or 0) >= (lowest.step or 0)]
+        rises = all(map(math.isfinite, (row.value for row in rows))) and len(since) >= MIN_ROWS
+        rises = rises and all(one.value < then.value for one, then in pairwise(since))
+        if rises and lowest.value > 0 and since[-1].value >= LOSS_RISE * lowest.value:
+            last = since[-1]
+            what = f"`{lowest.metric}` rose from {lowest.value:.4g} at step {lowest.step}"
+            what += f" with each evaluation to {last.value:.4g} at step {last.step}"
+            why = "where the training loss fell meanwhile, the model fits its own data at the cost of other"
+            fix = "compare the checkpoint of the lowest value with the last one; fewer epochs, or more data"
+            yield Trouble("held-out-loss-rose", since[1], what, why, fix, fatal=False)
 
 
 def held_out_rise(table: Table, but: str = "") -> str:

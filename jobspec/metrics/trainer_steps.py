@@ -58,7 +58,7 @@ class TrainerSteps:
     part: int = 0
     bars: dict[str, tuple[int, int]] = field(default_factory=dict)
     totals: Counter[int] = field(default_factory=Counter)
-    last: dict[str, tuple[str, float]] = field(default_factory=dict)
+    last: dict[str, tuple[str, float, int]] = field(default_factory=dict)
     resumed: dict[int, int] = field(default_factory=dict)  # the step from which a part goes on
 
     def note(self, text: str) -> None:
@@ -98,14 +98,15 @@ class TrainerSteps:
         names = found.keys()
         if EPOCH not in names and not (LOSS in names and not text.endswith("}")):
             return
-        before, epoch = self.last.get(stream, ("", 0.0))
+        before, epoch, stood = self.last.get(stream, ("", 0.0, 0))
+        done, _ = self.bars.get(stream, (0, 0))
         # Each node prints the dict. A frozen policy, too, prints equal ones, but of different steps.
         again = text == before and found.get("grad_norm", 0.0) != 0
-        if found.get(EPOCH, epoch) * 2 < epoch:
-            self.part += 1  # the training began anew
-        self.last[stream] = text, found.get(EPOCH, epoch)
+        now = found.get(EPOCH, epoch)
+        if now * 2 < epoch or (now < epoch and done < stood):
+            self.part += 1  # the training began anew, or went on from a checkpoint
+        self.last[stream] = text, now, done
         trains = not again and "train_runtime" not in names and not any(n.startswith("eval_") for n in names)
-        done, _ = self.bars.get(stream, (0, 0))
         self.logged.append(Logged(line, stream, self.part, trains, done))
 
     @property

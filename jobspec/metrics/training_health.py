@@ -16,7 +16,7 @@ from statistics import median
 from jobspec.metrics import names
 from jobspec.metrics.course import MIN_ROWS, SURE, since_row, usual_step
 from jobspec.metrics.finite import passing
-from jobspec.metrics.held_out import held_out
+from jobspec.metrics.held_out import held_out, held_out_loss
 from jobspec.metrics.table import Table
 from jobspec.metrics.trouble import Rows, Trouble, series_named
 from jobspec.metrics.untrained import NO_GRADIENT, REWARDED, UNTRAINED, untrained
@@ -62,6 +62,7 @@ def _troubles(table: Table, keys: Mapping[str, str]) -> Iterator[Trouble]:
     # `zero-gradient` stands above.
     yield from (one for one in untrained(table, keys) if one.kind != "no-gradient")
     yield from held_out(list(series_named(table, names.HELD_OUT, None)))
+    yield from held_out_loss(table)
 
 
 # -- values that never change, or are no numbers -----------------------------------------------------

@@ -171,3 +171,42 @@ def test_the_steps_and_the_model_of_a_fork_of_verl_are_read(tmp_path: Path) -> N
     assert "trained steps read: 4 of 60" in text
     assert "no record of a trained step" not in text
     assert scan_facts([(tmp_path / "out.log", "out.log")]).model == "Qwen/Qwen2.5-VL-3B"
+
+
+def test_end_that_no_line_states_is_not_told_as_a_bad_one(tmp_path: Path) -> None:
+    steps = [f"step {at} | loss {2 - at / 100:.3f} | lr 1e-5" for at in range(10, 110, 10)]
+    write(tmp_path / "train.log", ["python train.py", *steps, "saving to out/final", "done in 2311 s"])
+    training = judged(tmp_path, "command", "run").deliverable("Training")
+    assert training is not None
+    assert training.reason.startswith("that the run ended well is not shown (would be Pass")
+
+
+def skyrl(first: int, last: int) -> list[str]:
+    """What newer releases of SkyRL's trainer print of each step."""
+    says = "2026-06-03 04:12:20.307 | INFO     | skyrl.train.trainer:"
+    return [
+        line
+        for step in range(first, last + 1)
+        for line in (
+            f"{says}postprocess_generator_output:1116 - reward/avg_pass_at_5: 0.6{step}, "
+            f"reward/avg_raw_reward: 0.4{step}, reward/mean_positive_reward: 0.4{step}",
+            f"{says}compute_advantages_and_returns:1226 - avg_final_rewards: 0.4{step}, "
+            "avg_response_length: 230.1",
+            f"{says}train:342 - Finished: 'step', time cost: 48.76s",
+        )
+    ]
+
+
+def test_whole_checkpoint_that_skyrl_loaded_is_a_resume_without_its_other_line(tmp_path: Path) -> None:
+    loaded = (
+        "INFO | skyrl.train.trainer:load_checkpoints:1811 - Successfully loaded complete checkpoint state"
+    )
+    saved = "INFO | skyrl.trainer - Successfully saved checkpoint for global_step_{0} to: /c/{0}"
+    write(tmp_path / "first.log", ["(skyrl_entrypoint pid=7) start", *skyrl(1, 14), saved.format(10)])
+    second = [f"{loaded} from global_step_10", *skyrl(11, 20), saved.format(20)]
+    write(tmp_path / "second.log", ["(skyrl_entrypoint pid=7) start", *second])
+    verdict = judged(tmp_path, "skyrl", "checkpoint", steps=20)
+    resume, training = (verdict.deliverable(name) for name in ("Resume", "Training"))
+    assert resume is not None and resume.reason == "a new process went on from step 10 to 20"
+    assert training is not None and "reward/avg_raw_reward" in training.reason
+    assert not any("in place of" in text for text in verdict.limitations)

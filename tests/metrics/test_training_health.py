@@ -62,6 +62,7 @@ def kinds(found: Table) -> list[str]:
         ("rewards__accuracy", lambda step: 0.5 if step < 12 else 0.0, "reward-collapse", 12),
         ("val__test_score__aime", lambda step: 0.0, "held-out-zero", 1),
         ("eval_reward", lambda step: 0.5 - step / 50, "held-out-fell", 3),
+        ("eval_loss", lambda step: 1.4 - step / 20 if step < 9 else 1 + step / 40, "held-out-loss-rose", 9),
         ("actor__grad_norm", lambda step: math.nan if step == 7 else 0.1, "not-finite", 7),
         ("actor__kl_loss", lambda step: 0.0, "frozen-policy", 2),
         ("actor__kl_loss", lambda step: 0.1 if step == 1 else 0.0, "frozen-policy", 2),
@@ -102,6 +103,8 @@ def test_pattern_is_found_at_its_first_line(name: str, function: Function, kind:
         ("eval_reward", lambda step: 0.3 - 0.02 * (step % 2)),
         ("val-aux__num_turns__mean", lambda step: 0.0),  # no score
         ("eval_reward_std", lambda step: 0.0),
+        ("eval_loss", lambda step: 1.4 - step / 40),
+        ("eval_loss", lambda step: 1.0 + 0.2 * (step % 2)),
     ],
 )
 def test_healthy_metrics_show_none(name: str, function: Function) -> None:

@@ -137,14 +137,14 @@ def judge_resume(evidence: Evidence, lines: Found) -> Deliverable:
     """`Pass` when a new process loaded the planned step whole, and logged every step after it."""
     begun, loaded = lines.get("from", []), lines.get("loaded", [])
     planned = evidence.plan.expect
-    if not loaded or not begun:
+    if not loaded or not (begun or evidence.foreign):
         status = Status.BLOCKED if evidence.foreign else Status.FAIL
         return Deliverable(
             RESUME, status, reason="jobspec found no line that says that a process loaded a whole checkpoint"
         )
     step, item = loaded[-1]
     resume_from = planned.options.get("resume_from") or step
-    proofs = (begun[-1][1], item)
+    proofs = (*(line for _, line in begun[-1:]), item)
     if step != resume_from:
         reason = f"a process loaded step {step}, not the planned step {resume_from}"
         return Deliverable(RESUME, Status.FAIL, proofs, reason)

@@ -34,7 +34,7 @@ def began_anew(evidence: Evidence) -> Deliverable | None:
     """`Fail` for a log that names what to go on from, and whose first record is of an earlier time."""
     earlier: list[str] = []
     for log in evidence.last.logs if evidence.last is not None else ():
-        item, path, step = _given(evidence, log.path)
+        item, path, step = given(evidence, log.path)
         if item is not None and step:
             first = _first(evidence, log.path, item.line)
             saved = _saved(evidence, step, but=log.path)
@@ -55,7 +55,7 @@ def _failed(item: EvidenceItem, path: str, step: int, first: Record, saved: Reco
     return Deliverable(RESUME, Status.FAIL, (item, EvidenceItem(row.source, row.line, now)), reason)
 
 
-def _given(evidence: Evidence, name: str) -> tuple[EvidenceItem | None, str, int]:
+def given(evidence: Evidence, name: str) -> tuple[EvidenceItem | None, str, int]:
     """The first line of a log that names what to go on from; its path and step, of `True` the first saved."""
     for hit in find_lines(evidence.root / name, Hints((OPTION,))):
         text = clean(hit.text).strip()
@@ -65,14 +65,14 @@ def _given(evidence: Evidence, name: str) -> tuple[EvidenceItem | None, str, int
     return None, "", 0
 
 
-def _rows(evidence: Evidence, source: str) -> list[Row]:
+def rows_of(evidence: Evidence, source: str) -> list[Row]:
     table = evidence.metrics
     return [row for row in (*table.rows, *table.aside) if row.source == source]
 
 
 def _first(evidence: Evidence, source: str, below: int) -> Record:
     """The first record of a train step below a line of a log."""
-    rows = [row for row in _rows(evidence, source) if (row.line or 0) > below]
+    rows = [row for row in rows_of(evidence, source) if (row.line or 0) > below]
     tests = {row.line for row in rows if row.metric.startswith("eval")}
     line = min((row.line or 0 for row in rows if row.metric in AXES and row.line not in tests), default=0)
     return {row.metric: row for row in rows if row.line == line}
@@ -80,7 +80,7 @@ def _first(evidence: Evidence, source: str, below: int) -> Record:
 
 def _reached(evidence: Evidence, logs: Iterable[str], saved: Row) -> bool:
     """Whether an earlier log shows a process that came as far as the checkpoint."""
-    rows = (row for name in logs for row in _rows(evidence, name) if row.metric == saved.metric)
+    rows = (row for name in logs for row in rows_of(evidence, name) if row.metric == saved.metric)
     return any(row.value >= saved.value for row in rows)
 
 

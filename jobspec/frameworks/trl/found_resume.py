@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from jobspec.evidence.refused_checkpoint import refused
 from jobspec.frameworks.shared.metric_deliverables import RESUME
-from jobspec.frameworks.trl.began_anew import began_anew
+from jobspec.frameworks.trl.began_anew import OPTION, began_anew, given, rows_of
 from jobspec.log_search import Hints, find_lines
 from jobspec.log_text import clean
 from jobspec.metrics.readers import read_json
@@ -59,6 +59,11 @@ INFERRED = (
     " and the Trainer loads what lies there"
 )
 
+BY_OPTION = (
+    "that a process went on from step {} is inferred: it was given that checkpoint,"
+    " and its records begin later"
+)
+
 
 @dataclass
 class Training:
@@ -85,11 +90,13 @@ def judge_found(evidence: Evidence) -> Deliverable:
     trainings = list(_trainings(evidence))
     went_on = (one for one in trainings if one.went_on)
     resumed = max(went_on, key=lambda one: (not one.had_none_left, one.step), default=None)
-    if resumed is None or resumed.went_on is None:
+    if resumed is None:
         if (found := began_anew(evidence)) is not None:
             return found
+        resumed = None if any(one.step for one in trainings) else _by_option(evidence)
+    if resumed is None or resumed.went_on is None:
         lack = f"the random state at step {anew.step}" if (anew := _without_random(trainings)) else ""
-        return _blocked(lack) if lack else Deliverable(RESUME, Status.BLOCKED, reason=NOT_READ)
+        return _blocked(lack) if lack else _not_read(evidence)
     step, line = resumed.step, resumed.went_on
     last = evidence.metrics.last_step() or 0
     if resumed.total is not None and resumed.had_none_left and step >= last:
@@ -105,7 +112,7 @@ def judge_found(evidence: Evidence) -> Deliverable:
     if saved is None:
         return _blocked(f"the checkpoint of step {step} from which a process was to go on", line)
     told = any(step in one.saved and _before(one, resumed) for one in trainings)
-    if not told and not _logged_elsewhere(evidence, saved, line.file):
+    if not told and not _logged_elsewhere(evidence, saved, line):
         return _blocked(
             f"that an earlier process wrote the checkpoint of step {step}, from which one was to go on", line
         )
@@ -125,9 +132,10 @@ def judge_found(evidence: Evidence) -> Deliverable:
     later = [one.step for one in own if _continues(saved, one, metric)]
     if not later:
         return _blocked(f"a later checkpoint of that process whose history holds that of step {step}", line)
+    limits = (INFERRED,) if RESUMED.search(line.text) else (INFERRED, BY_OPTION.format(step))
     items = (line, EvidenceItem(saved.path, text=f"checkpoint of step {step}, {saved.bytes} bytes"))
     reason = f"a second process went on from step {step}, and saved step {max(later)}"
-    return Deliverable(RESUME, Status.PASS, items, reason, limits=(INFERRED,))
+    return Deliverable(RESUME, Status.PASS, items, reason, limits=limits)
 
 
 def filled(checkpoint: Checkpoint) -> tuple[str, ...]:
@@ -178,6 +186,29 @@ def _trainings(evidence: Evidence) -> Iterator[Training]:
             yield own
 
 
+def _by_option(evidence: Evidence) -> Training | None:
+    """A process that was given a checkpoint, and whose own records begin behind its step.
+
+    The Trainer says so only where its level of logging is `info`.
+    """
+    for log in evidence.last.logs if evidence.last is not None else ():
+        item, path, step = given(evidence, log.path)
+        steps = {row.step for row in rows_of(evidence, log.path) if item and (row.line or 0) > item.line}
+        own = {one for one in steps if one is not None}
+        if item is not None and path != "True" and own and min(own) > step:
+            later = (one for one in evidence.checkpoints if step < one.step <= max(own))
+            return Training(item, step, went_on=item, saved={one.step for one in later})
+    return None
+
+
+def _not_read(evidence: Evidence) -> Deliverable:
+    for log in evidence.last.logs if evidence.last is not None else ():
+        item, path, _ = given(evidence, log.path)
+        if item is not None:
+            return _blocked(f"that the process that was given `{OPTION}` = `{path}` went on from there", item)
+    return Deliverable(RESUME, Status.BLOCKED, reason=NOT_READ)
+
+
 def _before(first: Training, then: Training) -> bool:
     """Whether a training stands above in the same log; logs of their own tell no order."""
     return first.began.file != then.began.file or first.began.line < then.began.line
@@ -188,15 +219,15 @@ def _without_random(trainings: Iterable[Training]) -> Training | None:
     return next((one for one in trainings if one.step), None)
 
 
-def _logged_elsewhere(evidence: Evidence, saved: Checkpoint, log: str) -> bool:
-    """Whether another log holds the last values of the checkpoint's history, as of who saved it."""
+def _logged_elsewhere(evidence: Evidence, saved: Checkpoint, begin: EvidenceItem) -> bool:
+    """Whether another log, or this one above the line, has the last values of the checkpoint's history."""
     history = [row for row in read_json(Path(saved.path, STATE)) if (row.step or 0) <= saved.step]
     last = {row.metric: row.value for row in history if row.step == max(one.step or 0 for one in history)}
     lines: Counter[tuple[str, int]] = Counter()
     for row in (*evidence.metrics.rows, *evidence.metrics.aside):
         if (
-            row.source != log
-            and row.line
+            row.line
+            and (row.source != begin.file or row.line < begin.line)
             and row.metric in last
             and math.isclose(row.value, last[row.metric], rel_tol=1e-4)
         ):

@@ -57,3 +57,51 @@ def test_nothing_is_disproved_where_no_earlier_record_is_shown(
 
 def test_first_process_that_finds_nothing_to_go_on_from_is_no_failed_resume(tmp_path: Path) -> None:
     assert resume_of(tmp_path, "True", records(11, 20), first="True").status is Status.BLOCKED
+
+
+def with_files(folder: Path, step: int, scores: list[float]) -> None:
+    history = [{"step": at, "epoch": at / 100, "reward": one} for at, one in enumerate(scores[:step], 1)]
+    state = json.dumps({"global_step": step, "max_steps": 20, "log_history": history})
+    write(folder / f"checkpoint-{step}/trainer_state.json", [state])
+    for name in ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"):
+        write(folder / f"checkpoint-{step}" / name, ["x"])
+
+
+def printed(scores: list[float], first: int) -> list[str]:
+    """What a Trainer prints at its usual level of logging: a bar and dicts, no line about a resume."""
+    lines = ["  0%|          | 0/20 [00:00<?, ?it/s]"]
+    for step, one in enumerate(scores, first):
+        lines.append(f" 10%|#         | {step}/20 [01:11<1:10:12, 71.40s/it]")
+        lines.append(f"{{'loss': 0.1, 'grad_norm': 0.3, 'reward': {one}, 'epoch': {step / 100}}}")
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("begin", "status", "reason"),
+    [(0.31, Status.PASS, "from step 10, and saved step 20"), (0.1, Status.FAIL, "from other weights")],
+)
+def test_option_and_later_records_show_a_resume_that_no_line_tells(
+    begin: float, status: Status, reason: str, tmp_path: Path
+) -> None:
+    first, second = ([start + at / 50 for at in range(10)] for start in (0.1, begin))
+    write(tmp_path / "first.log", [HEAD.format("None"), *printed(first, 1)])
+    write(tmp_path / "second.log", [HEAD.format("out/checkpoint-10"), *printed(second, 11)])
+    for step in (10, 20):
+        with_files(tmp_path, step, first + second)
+    found = judged(tmp_path, "trl", "checkpoint", steps=20).deliverable("Resume")
+    assert found is not None and found.status is status
+    assert reason in found.reason
+    assert status is Status.FAIL or "is inferred" in found.limits[-1]
+
+
+def test_two_processes_in_one_log_are_told_apart_where_bar_and_epoch_go_back(tmp_path: Path) -> None:
+    scores = [0.1 + at / 50 for at in range(20)]
+    first, second = printed(scores[:13], 1), printed(scores[10:], 11)
+    log = [HEAD.format("None"), *first, HEAD.format("out/checkpoint-10"), *second]
+    write(tmp_path / "slurm-1.out", log)
+    for step in (10, 20):
+        with_files(tmp_path, step, scores)
+    verdict = judged(tmp_path, "trl", "checkpoint", steps=20)
+    resume, training = (verdict.deliverable(name) for name in ("Resume", "Training"))
+    assert resume is not None and resume.status is Status.PASS
+    assert training is not None and training.reason.startswith("20 of 20 planned train steps ran")
