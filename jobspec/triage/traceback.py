@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jobspec.log_text import RAY_PREFIX, bare, strip_ansi
 
@@ -31,6 +31,7 @@ _MAIN = re.compile(r"^(?!<string>).*:<module>$|^<frozen runpy>:_run_module_as_ma
 _LOGGER = re.compile(r"\bERROR\b")
 LINES_ON = 50  # below an exception, where a process that goes on says something
 # CPython 3.9 to 3.13 prints this line before a traceback and then goes on.
+_RAISED_AGAIN = re.compile(r"^raise self\._(?:value|exception)$")  # what a process of a pool had raised
 _IGNORED = re.compile(r"^\s*Exception ignored (?:in|on|while)\b")
 
 
@@ -90,6 +91,9 @@ def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
         below = text.strip()
         current = _CURRENT.match(text)
         marked = current[1] if current is not None else marked
+    if codes and _RAISED_AGAIN.match(codes[0]) and (inner := _of_worker(lines, offset)) is not None:
+        outer = tuple(f"{file}:{function}" for file, _, function in reversed(frames))
+        return replace(inner, frames=outer + inner.frames, ignored=ignored, logged=logged)
     at = next((at for at, (file, _, name) in enumerate(frames) if _is_own(file, name)), 0)
     own = frames[at] if frames else None
     return Traceback(
@@ -102,6 +106,16 @@ def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
         offsets[at] if offsets else -1,
         bool(frames) and at == 0,
     )
+
+
+def _of_worker(lines: Sequence[bytes], offset: int) -> Traceback | None:
+    """The traceback that the process of a pool sent with the exception: it stands above that of who waited."""
+    words = bare(_text(lines[offset])).strip()
+    for at in range(offset - 1, max(-1, offset - 2 * MAX_LINES), -1):
+        if bare(_text(lines[at])).strip() == words:
+            found = traceback_above(lines, at)
+            return found if found.place else None
+    return None
 
 
 def _is_own(file: str, name: str) -> bool:

@@ -244,11 +244,9 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
 
 
 def _missing(gap: range, logged: Sequence[int], every: int, done: str, due: str, metric: str) -> str:
-    """Where the steps end or are missing; of those behind the last logged one, some may have run."""
+    """Where the values end, or which step is missing: behind the last logged one some may have run."""
     if gap.start > logged[-1] and every > 1:
-        return (
-            f"step {logged[-1]} of {due} is the last one whose `{metric}` was read; later ones may have run"
-        )
+        return f"step {logged[-1]} of {due} is the last one whose `{metric}` was read"
     counted = " (counted from 0)" if logged[0] == 0 else ""
     return f"{done}; step {gap.start}{counted} is the first missing one"
 
