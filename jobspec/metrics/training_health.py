@@ -312,8 +312,8 @@ def _lost(rows: Rows) -> Iterator[Trouble]:
     gained = rose and peak - start > sure
     base = start if gained else 0.0 if min(values) >= 0 else -math.inf
     share = (peak - end) / (peak - base) if peak > base else 0.0
-    if peak - end <= sure or share < LOST:
-        return
+    if peak - end <= sure or share < LOST or median(values[at : at + width]) <= end:
+        return  # by the median nothing was lost of a few single hits
     tail = rows[at:]
     since = since_row(tail, lambda value: value < (peak + end) / 2)
     top = f"a mean of {peak:.3g} in steps {tail[0].step} to {tail[width - 1].step}"

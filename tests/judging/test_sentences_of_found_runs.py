@@ -171,3 +171,15 @@ def test_the_steps_and_the_model_of_a_fork_of_verl_are_read(tmp_path: Path) -> N
     assert "trained steps read: 4 of 60" in text
     assert "no record of a trained step" not in text
     assert scan_facts([(tmp_path / "out.log", "out.log")]).model == "Qwen/Qwen2.5-VL-3B"
+
+
+def test_a_checkpoint_that_only_a_listing_shows_is_whole_by_it(tmp_path: Path) -> None:
+    resumed(tmp_path, 300)
+    write(
+        tmp_path / "listing.txt", ["98 out/checkpoint-300/model.safetensors", "9 out/checkpoint-300/optimizer.pt"]
+    )
+    verdict = judged(tmp_path, "trl", "checkpoint", steps=300)
+    checkpoint = verdict.deliverable("Checkpoint")
+    assert checkpoint is not None and checkpoint.status == "Pass"
+    assert "that `checkpoint-300` is whole rests on `listing.txt`" in said(verdict)
+    assert verdict.cause_title == "what did not pass"  # the resume is not shown, and nothing failed
