@@ -79,6 +79,8 @@ def _not_finite(rows: Rows) -> Iterator[Trouble]:
             )
             why = f"from step {later[0].step} on it is a number again: the value was lost, or its update"
             fix = "see in the log whether the trainer skipped that update"
+        elif len(lost) > 1:
+            what += f", the first of {len(lost)} such values of {len(rows)}"
         fatal = not passing(bad.metric, rows)
         yield Trouble("not-finite", bad, what, why, f"look for the first such value; {fix}", fatal)
 

@@ -43,9 +43,10 @@ AFTER_END = (
     " not end), and whether its output is whole; else raise `resources.time` for what was to come"
 )
 ABORT_TIME, ZONE_S = re.compile(r"\bSIGABRT received at time=(\d+)"), 900.0  # zones differ by quarters of an hour
+CHECKED = re.compile(r"terminate called|what\(\):|[Cc]heck failed|[Aa]ssert|[Ff]atal error|[Ww]atchdog")
 ABORT_OF_HUNG = (
     "read the Python stack below the abort, where there is one (`Current thread`): it shows what the process was"
-    " in when somebody, or a watchdog, ended it. Code that takes one answer or row after the other (a reward, a"
+    " in when the signal came. Code that takes one answer or row after the other (a reward, a"
     " parser, a regular expression) needs a time-out for each; else see what that frame waits for, and take"
     " stacks (`py-spy dump`) of the other processes when it stands still again"
 )
@@ -161,7 +162,7 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
     if end is not None and end.signature in HANGS:
         return [with_last_work(end, works) if match is end else match for match in matches]
     if end is not None and end.signature == ABORTED:
-        hung = with_silence(_at_its_time(end), works)
+        hung = with_silence(_at_its_time(end), works) if _only_a_signal(end) else None
         still = hung is not None and hung.kind == STALL and not any(p.attempt.course.done for p in parts)
         return _beside(replace(hung, facts=end.facts, fix=ABORT_OF_HUNG), matches, worked=True) if hung and still else matches
     if end is None or not is_end(end):
@@ -191,6 +192,11 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
     if told.kind != STALL:
         return [told if match is end else match for match in matches]
     return _beside(told, matches, worked=any(work.last is not None for work in works.values()))
+
+
+def _only_a_signal(abort: Match) -> bool:
+    """Whether the line tells the signal and its time, and no line around it a check that failed."""
+    return ABORT_TIME.search(abort.text) is not None and not any(map(CHECKED.search, abort.context))
 
 
 def _at_its_time(abort: Match) -> Match:

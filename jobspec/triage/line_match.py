@@ -96,13 +96,15 @@ def match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signatu
 
 
 def answered_later(lines: Sequence[bytes], offset: int) -> bool:
-    """Whether the server that did not answer the request of `lines[offset]` answers such a one below, or
-    Kubernetes starts the pod for which an event tells of a failure."""
+    """Whether the server that did not answer the request of `lines[offset]` answers such a one below,
+    Kubernetes starts the pod for which an event tells of a failure, or Ray starts that had not met its head."""
     if _PASSING.search(lines[offset]):
         pod = _pod(lines[offset])
         goes_on = _SCHEDULED if b"FailedScheduling" in lines[offset] else _STARTED
         own = takewhile(lambda line: not _NEXT_POD.match(line), lines[offset + 1 :])
         return any(_pod(line) == pod and goes_on.search(line) for line in own)
+    if b" to connect to GCS" in lines[offset]:
+        return any(b"Ray runtime started" in line for line in lines[offset + 1 :])
     refused = _NOT_ANSWERED.search(lines[offset][:MAX_LINE_CHARS].decode("utf-8", "replace"))
     if refused is None:
         return False

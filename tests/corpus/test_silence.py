@@ -277,7 +277,7 @@ def test_last_attempt_is_the_cause_and_earlier_ends_are_told(name: str) -> None:
     cause = cause_of(lines)
     assert cause is not None and (cause.signature, cause.line) == expected
     assert "inferred: this is attempt 2 in these logs" in cause.facts
-    assert cause.facts[-1].startswith("attempt 1: ") and earlier in cause.facts[1]
+    assert cause.facts[-1].startswith("attempt 1: ") and earlier in cause.facts[-1]
 
 
 def test_attempt_that_went_well_has_no_cause() -> None:
