@@ -101,7 +101,7 @@ def _split(path: str, folder: str) -> tuple[str, str | None]:
 
 def _listed(line: str) -> str:
     """The file that a line of a listing names; "" for other lines, and for a file of no bytes."""
-    words = line.split(" -> ")[0].split()
+    words = re.sub(r"[][]", " ", line.split(" -> ")[0]).split() or [""]
     name, others = (words[0], words[1:]) if NUMBER.match(words[-1]) else (words[-1], words[:-1])
     if name == "total" or not all(map(NUMBER.match, others)) and not any(map(MODE.match, others)):
         return ""

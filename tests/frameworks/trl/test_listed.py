@@ -34,9 +34,11 @@ def listed(root: Path, text: str, name: str = "listing.txt") -> tuple[str, ...]:
         "2026-10-08 21:02:11.0 98 /s/out/checkpoint-300/model.safetensors\n/s/out/checkpoint-300/optimizer.pt\n",
         "out\n├── checkpoint-300\n│   ├── model.safetensors\n│   └── optimizer.pt\n└── checkpoint-600\n"
         "    └── scheduler.pt\n",
+        "├── [4.0K]  checkpoint-300\n│   ├── [942M]  model.safetensors\n│   └── [1.8G]  optimizer.pt\n"
+        "└── [4.0K]  checkpoint-600\n    └── [  9]  scheduler.pt\n",
         "out/checkpoint-300/model.safetensors\nout/checkpoint-300/optimizer.pt\nold/checkpoint-300/scheduler.pt\n",
     ],
-    ids=["ls -l", "ls -R", "find size", "name size", "du", "find date", "tree", "another run's"],
+    ids=["ls -l", "ls -R", "find size", "name size", "du", "find date", "tree", "tree -s", "another run's"],
 )
 def test_forms_of_a_listing(tmp_path: Path, text: str) -> None:
     assert listed(tmp_path, text) == BOTH
