@@ -177,7 +177,9 @@ class Verdict:
     def cause_title(self) -> str:
         """What to call `first_cause`: a deliverable that did not pass is what is seen, and no cause of it."""
         cause = self.first_cause
-        seen = cause is not None and any((i.name, i.reason) == (cause.kind, cause.text) for i in self.deliverables)
+        seen = cause is not None and any(
+            (i.name, i.reason) == (cause.kind, cause.text) for i in self.deliverables
+        )
         return "what did not pass" if seen else "first cause"
 
     def deliverable(self, name: str) -> Deliverable | None:

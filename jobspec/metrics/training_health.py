@@ -193,8 +193,10 @@ def _capped(rows: Rows) -> Iterator[Trouble]:
             when = "at the end" if since is rows[-1] else f"from about step {since.step} on"
             what = f"`{rows[0].metric}` is about {end:.2g} {when}: most answers are cut at their length limit"
             why = "an answer that is cut off seldom earns its reward"
-            fix = "read some late answers: where they were to end, raise the response length; where they go on without an"
-            fix += " end, look at what spoiled the model, or take one that ends its answers"
+            fix = (
+                "read some late answers: where they were to end, raise the response length; where they go on"
+            )
+            fix += " without an end, look at what spoiled the model, or take one that ends its answers"
             yield Trouble("length-cap", since, what, why, fix, fatal=False)
 
 

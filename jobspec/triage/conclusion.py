@@ -42,11 +42,14 @@ AFTER_END = (
     " tracker that cannot reach its server: WANDB_MODE=offline and `wandb sync` later; a process that does"
     " not end), and whether its output is whole; else raise `resources.time` for what was to come"
 )
-ABORT_TIME, ZONE_S = re.compile(r"\bSIGABRT received at time=(\d+)"), 900.0  # zones differ by quarters of an hour
+ABORT_TIME, ZONE_S = (
+    re.compile(r"\bSIGABRT received at time=(\d+)"),
+    900.0,
+)  # zones differ by quarters of an hour
 CHECKED = re.compile(r"terminate called|what\(\):|[Cc]heck failed|[Aa]ssert|[Ff]atal error|[Ww]atchdog")
 ABORT_OF_HUNG = (
-    "read the Python stack below the abort, where there is one (`Current thread`): it shows what the process was"
-    " in when the signal came. Code that takes one answer or row after the other (a reward, a"
+    "read the Python stack below the abort, where there is one (`Current thread`): it shows what the process"
+    " was in when the signal came. Code that takes one answer or row after the other (a reward, a"
     " parser, a regular expression) needs a time-out for each; else see what that frame waits for, and take"
     " stacks (`py-spy dump`) of the other processes when it stands still again"
 )
@@ -56,7 +59,7 @@ NO_NUMBER = frozenset({"provider.nan", GRADIENT})
 MISSED = frozenset({"image.command", "image.command-sh"})
 FROM_THE_START = (
     "look first at what the training starts from: of a resumed run the checkpoint (its weights, its optimizer"
-    " and what the earlier log says of the same steps); else loss mask and rewards of the first batch (a group"
+    " and what the earlier log says of the same steps); else mask and rewards of the first batch (a group"
     " of one answer, no token that counts), weights that were not loaded, the precision (fp16), code of the"
     " loss; `torch.autograd.set_detect_anomaly(True)` names the operation"
 )
@@ -163,8 +166,9 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
         return [with_last_work(end, works) if match is end else match for match in matches]
     if end is not None and end.signature == ABORTED:
         hung = with_silence(_at_its_time(end), works) if _only_a_signal(end) else None
-        still = hung is not None and hung.kind == STALL and not any(p.attempt.course.done for p in parts)
-        return _beside(replace(hung, facts=end.facts, fix=ABORT_OF_HUNG), matches, worked=True) if hung and still else matches
+        if hung is None or hung.kind != STALL or any(part.attempt.course.done for part in parts):
+            return matches
+        return _beside(replace(hung, facts=end.facts, fix=ABORT_OF_HUNG), matches, worked=True)
     if end is None or not is_end(end):
         return matches
     dones = [(part.file, part.attempt.course.done) for part in parts]

@@ -97,7 +97,7 @@ def match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signatu
 
 def answered_later(lines: Sequence[bytes], offset: int) -> bool:
     """Whether the server that did not answer the request of `lines[offset]` answers such a one below,
-    Kubernetes starts the pod for which an event tells of a failure, or Ray starts that had not met its head."""
+    Kubernetes starts the pod of whose failure an event tells, or Ray starts that had not met its head."""
     if _PASSING.search(lines[offset]):
         pod = _pod(lines[offset])
         goes_on = _SCHEDULED if b"FailedScheduling" in lines[offset] else _STARTED

@@ -109,7 +109,7 @@ def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
 
 
 def _of_worker(lines: Sequence[bytes], offset: int) -> Traceback | None:
-    """The traceback that the process of a pool sent with the exception: it stands above that of who waited."""
+    """The traceback that a process of a pool sent with the exception: it stands above that of who waited."""
     words = bare(_text(lines[offset])).strip()
     for at in range(offset - 1, max(-1, offset - 2 * MAX_LINES), -1):
         if bare(_text(lines[at])).strip() == words:

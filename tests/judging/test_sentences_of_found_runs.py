@@ -176,7 +176,8 @@ def test_the_steps_and_the_model_of_a_fork_of_verl_are_read(tmp_path: Path) -> N
 def test_a_checkpoint_that_only_a_listing_shows_is_whole_by_it(tmp_path: Path) -> None:
     resumed(tmp_path, 300)
     write(
-        tmp_path / "listing.txt", ["98 out/checkpoint-300/model.safetensors", "9 out/checkpoint-300/optimizer.pt"]
+        tmp_path / "listing.txt",
+        ["98 out/checkpoint-300/model.safetensors", "9 out/checkpoint-300/optimizer.pt"],
     )
     verdict = judged(tmp_path, "trl", "checkpoint", steps=300)
     checkpoint = verdict.deliverable("Checkpoint")

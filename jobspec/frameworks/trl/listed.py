@@ -34,7 +34,7 @@ class Listing:
 
 
 def with_listed(evidence: Evidence, saved: Checkpoint) -> tuple[Checkpoint, Listing]:
-    """The checkpoint with files that a listing in its folder, or above it in the run, names; and the listing."""
+    """The checkpoint with files that a listing in its folder or above it names; and the listing."""
     for path in _texts(evidence.root, Path(saved.path)):
         with suppress(OSError):
             with path.open("rb") as file:  # any text may lie beside a run, such as a whole log
@@ -50,7 +50,9 @@ def with_listed(evidence: Evidence, saved: Checkpoint) -> tuple[Checkpoint, List
 
 def only_listed(saved: Checkpoint, listing: Listing) -> str:
     """The limitation of what rests on a listing."""
-    return f"that `{Path(saved.path).name}` is whole rests on `{listing.name}`: jobspec did not see those files"
+    return (
+        f"that `{Path(saved.path).name}` is whole rests on `{listing.name}`: jobspec did not see those files"
+    )
 
 
 def _texts(root: Path, folder: Path) -> Iterator[Path]:
@@ -103,7 +105,7 @@ def _listed(line: str) -> str:
     """The file that a line of a listing names; "" for other lines, and for a file of no bytes."""
     words = re.sub(r"[][]", " ", line.split(" -> ")[0]).split() or [""]
     name, others = (words[0], words[1:]) if NUMBER.match(words[-1]) else (words[-1], words[:-1])
-    if name == "total" or not all(map(NUMBER.match, others)) and not any(map(MODE.match, others)):
+    if name == "total" or (not all(map(NUMBER.match, others)) and not any(map(MODE.match, others))):
         return ""
     size = LONG.search(line)
     shown = size[1] if size else others[0] if len(others) == 1 else ""

@@ -31,7 +31,8 @@ def listed(root: Path, text: str, name: str = "listing.txt") -> tuple[str, ...]:
         "98 out/checkpoint-300/model.safetensors\n19 out/checkpoint-300/optimizer.pt\n",
         "checkpoint-300/model.safetensors 98\ncheckpoint-300/optimizer.pt 19\n",
         "942M\t./checkpoint-300/model.safetensors\n1.9G\t./checkpoint-300/optimizer.pt\n",
-        "2026-10-08 21:02:11.0 98 /s/out/checkpoint-300/model.safetensors\n/s/out/checkpoint-300/optimizer.pt\n",
+        "2026-10-08 21:02:11.0 98 /s/out/checkpoint-300/model.safetensors\n"
+        "/s/out/checkpoint-300/optimizer.pt\n",
         "out\n├── checkpoint-300\n│   ├── model.safetensors\n│   └── optimizer.pt\n└── checkpoint-600\n"
         "    └── scheduler.pt\n",
         "├── [4.0K]  checkpoint-300\n│   ├── [942M]  model.safetensors\n│   └── [1.8G]  optimizer.pt\n"
@@ -56,7 +57,16 @@ def test_forms_of_a_listing(tmp_path: Path, text: str) -> None:
         "ls: cannot access 'out/checkpoint-300/model.safetensors': No such file or directory\n",
         "rm -r out/checkpoint-300/model.safetensors\n",
     ],
-    ids=["a log", "empty", "empty, find", "two runs", "another step", "below a gap", "not there", "a command"],
+    ids=[
+        "a log",
+        "empty",
+        "empty, find",
+        "two runs",
+        "another step",
+        "below a gap",
+        "not there",
+        "a command",
+    ],
 )
 def test_what_is_no_file_of_it(tmp_path: Path, text: str) -> None:
     assert listed(tmp_path, text) == ()
