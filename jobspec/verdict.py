@@ -173,6 +173,15 @@ class Verdict:
         """0 Pass, 1 Fail, 3 Blocked, 4 nothing ran."""
         return EXIT_CODES[self.result]
 
+    @property
+    def cause_title(self) -> str:
+        """What to call `first_cause`: a deliverable that did not pass is what is seen, and no cause of it."""
+        cause = self.first_cause
+        seen = cause is not None and any(
+            (i.name, i.reason) == (cause.kind, cause.text) for i in self.deliverables
+        )
+        return "what did not pass" if seen else "first cause"
+
     def deliverable(self, name: str) -> Deliverable | None:
         """The deliverable called `name`, or None."""
         return next((item for item in self.deliverables if item.name == name), None)

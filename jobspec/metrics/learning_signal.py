@@ -185,7 +185,9 @@ def _decide(signal: Signal, min_change: float) -> Signal:
     if change == 0:
         reason = "has the same mean at both ends" if signal.noise else "did not change"
     elif change < 0 and signal.effect <= -MIN_EFFECT:
-        reason = "fell instead of rising" if signal.direction == "up" else "rose instead of falling"
+        reason = (
+            "fell from its start to its end" if signal.direction == "up" else "rose from its start to its end"
+        )
         if (
             signal.slope * signal.change < 0
         ):  # it moved the asked way for the most part, and lost that at once

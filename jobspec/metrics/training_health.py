@@ -81,6 +81,8 @@ def _not_finite(rows: Rows) -> Iterator[Trouble]:
             )
             why = f"from step {later[0].step} on it is a number again: the value was lost, or its update"
             fix = "see in the log whether the trainer skipped that update"
+        elif len(lost) > 1:
+            what += f", the first of {len(lost)} such values of {len(rows)}"
         fatal = not passing(bad.metric, rows)
         yield Trouble("not-finite", bad, what, why, f"look for the first such value; {fix}", fatal)
 
@@ -193,7 +195,10 @@ def _capped(rows: Rows) -> Iterator[Trouble]:
             when = "at the end" if since is rows[-1] else f"from about step {since.step} on"
             what = f"`{rows[0].metric}` is about {end:.2g} {when}: most answers are cut at their length limit"
             why = "an answer that is cut off seldom earns its reward"
-            fix = "raise the response length, or use a model that ends its answers"
+            fix = (
+                "read some late answers: where they were to end, raise the response length; where they go on"
+            )
+            fix += " without an end, look at what spoiled the model, or take one that ends its answers"
             yield Trouble("length-cap", since, what, why, fix, fatal=False)
 
 
@@ -313,8 +318,8 @@ def _lost(rows: Rows) -> Iterator[Trouble]:
     gained = rose and peak - start > sure
     base = start if gained else 0.0 if min(values) >= 0 else -math.inf
     share = (peak - end) / (peak - base) if peak > base else 0.0
-    if peak - end <= sure or share < LOST:
-        return
+    if peak - end <= sure or share < LOST or median(values[at : at + width]) <= end:
+        return  # by the median nothing was lost of a few single hits
     tail = rows[at:]
     since = since_row(tail, lambda value: value < (peak + end) / 2)
     top = f"a mean of {peak:.3g} in steps {tail[0].step} to {tail[width - 1].step}"

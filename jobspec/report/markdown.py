@@ -17,7 +17,7 @@ from jobspec.report.lines import (
     where,
 )
 from jobspec.report.summary import guide_form, state
-from jobspec.verdict import Cause
+from jobspec.verdict import Verdict
 
 SPECIAL = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#~"} | {"\n": " ", "\r": " "})
 
@@ -31,7 +31,7 @@ def render_markdown(report: Report) -> str:
     lines += _table("Deliverables", ("Deliverable", "Status", "Why", "Evidence"), _deliverables(report))
     lines += _table("Figures", ("Metric", "First to last", "What these are"), _figures(report))
     lines += _list("Reproduction", reproduction_lines(verdict))
-    lines += _cause(verdict.first_cause)
+    lines += _cause(verdict)
     lines += _driver_log(report)
     lines += _list("Attempts", attempt_lines(verdict))
     lines += _list("Trackers", tracker_lines(report))
@@ -74,7 +74,8 @@ def _figures(report: Report) -> Iterator[Sequence[str]]:
         yield escape(figure.metric), figure_text(figure), figure_values(figure)
 
 
-def _cause(cause: Cause | None) -> list[str]:
+def _cause(verdict: Verdict) -> list[str]:
+    cause = verdict.first_cause
     if cause is None:
         return []
     at = f"`{_code(place(cause))}`" if place(cause) else ""
@@ -84,7 +85,7 @@ def _cause(cause: Cause | None) -> list[str]:
     explanation = [f"- {name}: {escape(text)}" for name, text in rows if text]
     context = [line[:MAX_LINE] for line in cause.context or (cause.text,)]
     return [
-        "## First cause",
+        f"## {verdict.cause_title.capitalize()}",
         "",
         head,
         "",

@@ -39,7 +39,7 @@ def render_text(report: Report) -> str:
     lines.extend(_section("deliverables", _deliverables(verdict.deliverables)))
     lines.extend(_section("figures", _figures(verdict.figures)))
     lines.extend(_section("reproduction", reproduction_lines(verdict)))
-    lines.extend(_section("first cause", _cause(verdict.first_cause)))
+    lines.extend(_section(verdict.cause_title, _cause(verdict.first_cause)))
     lines.extend(_driver_log(report))
     lines.extend(_section("attempts", attempt_lines(verdict)))
     lines.extend(_section("trackers", tracker_lines(report)))

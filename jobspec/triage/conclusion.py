@@ -13,6 +13,7 @@ from jobspec.triage.landmarks import Landmark
 from jobspec.triage.match import Match
 from jobspec.triage.nodes import with_nodes
 from jobspec.triage.ranking import (
+    ABORTED,
     CLIENT,
     DEADLY,
     EFFECT,
@@ -41,16 +42,27 @@ AFTER_END = (
     " tracker that cannot reach its server: WANDB_MODE=offline and `wandb sync` later; a process that does"
     " not end), and whether its output is whole; else raise `resources.time` for what was to come"
 )
+ABORT_TIME, ZONE_S = (
+    re.compile(r"\bSIGABRT received at time=(\d+)"),
+    900.0,
+)  # zones differ by quarters of an hour
+CHECKED = re.compile(r"terminate called|what\(\):|[Cc]heck failed|[Aa]ssert|[Ff]atal error|[Ww]atchdog")
+ABORT_OF_HUNG = (
+    "read the Python stack below the abort, where there is one (`Current thread`): it shows what the process"
+    " was in when the signal came. Code that takes one answer or row after the other (a reward, a"
+    " parser, a regular expression) needs a time-out for each; else see what that frame waits for, and take"
+    " stacks (`py-spy dump`) of the other processes when it stands still again"
+)
 NETWORK, WAITS = "network", "train.waits"
 GRADIENT = "provider.nan-gradient"
 NO_NUMBER = frozenset({"provider.nan", GRADIENT})
 NO_GPU = "gpu.none"
 MISSED = frozenset({"image.command", "image.command-sh"})
 FROM_THE_START = (
-    "look first at what the training starts from: loss mask and rewards of the first batch (a group of one"
-    " answer, no token that counts), weights that were not loaded, the precision (fp16), code of the loss;"
-    " `torch.autograd.set_detect_anomaly(True)` names the operation. Of a resumed run look at the end of the"
-    " earlier log"
+    "look first at what the training starts from: of a resumed run the checkpoint (its weights, its optimizer"
+    " and what the earlier log says of the same steps); else mask and rewards of the first batch (a group"
+    " of one answer, no token that counts), weights that were not loaded, the precision (fp16), code of the"
+    " loss; `torch.autograd.set_detect_anomaly(True)` names the operation"
 )
 
 
@@ -153,6 +165,11 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
     end = first_cause(matches)
     if end is not None and end.signature in HANGS:
         return [with_last_work(end, works) if match is end else match for match in matches]
+    if end is not None and end.signature == ABORTED:
+        hung = with_silence(_at_its_time(end), works) if _only_a_signal(end) else None
+        if hung is None or hung.kind != STALL or any(part.attempt.course.done for part in parts):
+            return matches
+        return _beside(replace(hung, facts=end.facts, fix=ABORT_OF_HUNG), matches, worked=True)
     if end is None or not is_end(end):
         return matches
     dones = [(part.file, part.attempt.course.done) for part in parts]
@@ -190,6 +207,21 @@ def _without_gpu(end: Match, matches: Sequence[Match]) -> Match | None:
         return None
     fact = f"{found.file}:{found.line} says that a process found no GPU: work on the CPU takes far longer"
     return replace(end, facts=(*end.facts, fact))
+
+
+def _only_a_signal(abort: Match) -> bool:
+    """Whether the line tells the signal and its time, and no line around it a check that failed."""
+    return ABORT_TIME.search(abort.text) is not None and not any(map(CHECKED.search, abort.context))
+
+
+def _at_its_time(abort: Match) -> Match:
+    """The abort at the time of the next line that has one, where that is the one which it tells itself, in
+    seconds since the epoch: the log's clock is one of some zone."""
+    told = ABORT_TIME.search(abort.text)
+    if told is None or abort.until is None:
+        return abort
+    apart = abs((abort.until - int(told[1]) + ZONE_S / 2) % ZONE_S - ZONE_S / 2)
+    return replace(abort, time=abort.until) if apart < SAME_MOMENT_S else abort
 
 
 def _script_went_on(match: Match, part: Part) -> Match:
@@ -233,7 +265,7 @@ def _from_the_start(match: Match, parts: Sequence[Part]) -> Match:
         return match
     if OF_EVALUATION.search(match.text):
         return match
-    fact = "it is in the first step that the log shows of this training"
+    fact = "it is in the first step that this log shows"
     return replace(match, facts=(*match.facts, fact), fix=FROM_THE_START)
 
 

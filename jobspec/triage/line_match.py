@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import NamedTuple, cast
 
 from jobspec.log_text import bare
@@ -55,6 +56,8 @@ _ANSWERED = re.compile(rb'" 200\b|"HTTP/[\d.]+ 200\b')
 _PASSING = re.compile(rb"\bWarning +(?:Failed\w*|BackOff)\b")
 _POD = re.compile(rb"\bpod/([\w.-]+)")
 _SCHEDULED = re.compile(rb"\bSuccessfully assigned \S+ to |\bNormal +(?:Scheduled|Started)\b")
+_STARTED = re.compile(rb"\bNormal +Started\b")
+_NEXT_POD = re.compile(rb"^Name: +\S")  # of `kubectl describe` of several
 _EXPECTED_END = b"expected termination process in Ray"  # vLLM's word
 
 
@@ -93,11 +96,15 @@ def match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signatu
 
 
 def answered_later(lines: Sequence[bytes], offset: int) -> bool:
-    """Whether the server that did not answer the request of `lines[offset]` answers such a one below, or
-    Kubernetes starts the pod for which an event tells of a failure."""
+    """Whether the server that did not answer the request of `lines[offset]` answers such a one below,
+    Kubernetes starts the pod of whose failure an event tells, or Ray starts that had not met its head."""
     if _PASSING.search(lines[offset]):
         pod = _pod(lines[offset])
-        return any(_pod(line) == pod and _SCHEDULED.search(line) for line in lines[offset + 1 :])
+        goes_on = _SCHEDULED if b"FailedScheduling" in lines[offset] else _STARTED
+        own = takewhile(lambda line: not _NEXT_POD.match(line), lines[offset + 1 :])
+        return any(_pod(line) == pod and goes_on.search(line) for line in own)
+    if b" to connect to GCS" in lines[offset]:
+        return any(b"Ray runtime started" in line for line in lines[offset + 1 :])
     refused = _NOT_ANSWERED.search(lines[offset][:MAX_LINE_CHARS].decode("utf-8", "replace"))
     if refused is None:
         return False

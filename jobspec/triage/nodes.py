@@ -107,7 +107,7 @@ def _with_nodes(
         where = f"the line names no node{label}"
         if task in tasks:
             where = f"the line is of task {task}, which srun puts on {tasks[task]}"
-        fact = f"tasks failed on {_names(ended)}; {where}"
+        fact = f"srun tells of failed tasks on {_names(ended)}, of which some may be effects; {where}"
     else:
         return match
     return replace(match, facts=(*match.facts, fact))

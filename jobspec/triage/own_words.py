@@ -115,7 +115,7 @@ def told(signature: Signature, text: str, above: Traceback, message: str = "") -
             # Whose code it is says more than the words; what to do about them does not depend on it.
             own = (
                 own._replace(fix=f"{advised}; an engine or server may say more in its own lines above")
-                if rule.kind == UNKNOWN
+                if rule.kind == UNKNOWN or (rule.code is not None and raised.message)
                 else own
             )
         elif rule is not None:

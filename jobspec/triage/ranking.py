@@ -66,6 +66,7 @@ HANGS = frozenset({"effect.nccl-watchdog", "effect.nccl-stuck", "effect.store-ti
 GAVE_UP = frozenset({"effect.nccl-watchdog"})  # a wait of its whole time-out: not one for a peer that ends
 ENGINE_DIED, DRIVERS = "effect.engine-died", frozenset({"effect.driver", "effect.ray-task"})
 SAY_LEAST = frozenset({TERMINATED, "effect.driver"})  # every other effect says more
+GPUS_MISSING, HEAD_UNREACHED = "ray.gpus-missing", "ray.gcs-unreachable"
 CLIENT, REFUSED = "effect.client", "network.request-refused"
 TRANSPORT, DROPPED = "network.infiniband", re.compile(r"(?:status ?= ?|error )5\b|vendor err 249|WR_FLUSH")
 KEY_REFUSED, NO_SIGNAL = "network.key-refused", "provider.zero-gradient"
@@ -207,7 +208,7 @@ def rank(matches: Iterable[Match]) -> list[Match]:
         if place < ordered.index(lost) and _level(ordered[place]) == _level(lost):
             ordered.remove(lost)
             ordered.insert(place, lost)
-    return _server_first(_maker_first(ordered))
+    return _joiner_first(_server_first(_maker_first(ordered)))
 
 
 def _maker_first(ordered: list[Match]) -> list[Match]:
@@ -220,6 +221,17 @@ def _maker_first(ordered: list[Match]) -> list[Match]:
     failed = (m for m in own if m.line < end and m.main and m.generic and not (m.wrapper or m.survived))
     maker = min(failed, key=lambda match: match.line, default=None)
     return ordered if maker is None else [maker, *(match for match in ordered if match is not maker)]
+
+
+def _joiner_first(ordered: list[Match]) -> list[Match]:
+    """The matches; where the first says that the cluster lacks GPUs, and another log that a process did not
+    reach its head, that one stands before it, unless the times show that it came later."""
+    if not ordered or ordered[0].signature != GPUS_MISSING:
+        return ordered
+    first = ordered[0]
+    apart = (m for m in ordered if m.signature == HEAD_UNREACHED and m.file != first.file and not m.survived)
+    lost = next((m for m in apart if m.time is None or first.time is None or m.time <= first.time), None)
+    return ordered if lost is None else [lost, *(match for match in ordered if match is not lost)]
 
 
 def _server_first(ordered: list[Match]) -> list[Match]:
@@ -513,7 +525,7 @@ def _at_boundary(match: Match, courses: Mapping[str, Course]) -> Match:
     if any(course.managed for course in courses.values()):
         verdict = FAIL if begun and match.boundary != "rollout" else BLOCKED
     where = _where(begun, match) if begun else UNKNOWN_PLACE[match.boundary]
-    return replace(match, verdict=verdict, why=f"{match.why or match.title}; {where}" if where else match.why)
+    return replace(match, verdict=verdict, facts=(*match.facts, where) if where else match.facts)
 
 
 def _trained(course: Course) -> bool:

@@ -117,7 +117,9 @@ def _folder(mount: str) -> str:
 
 def _gpus(file: str, rows: Sequence[Row]) -> Iterator[str]:
     if rows:
-        more = f", and {len(rows) - 1} more such lines" if rows[1:] else ", the only such line above"
+        numbers = {found[0] for row in rows if (found := re.search(r"\d+", _name(row.text)))}
+        more = f"; such lines above name {len(numbers)} different GPU numbers" if len(numbers) > 1 else ""
+        more = more or (", and no other GPU number above" if numbers else "")
         yield f"{file}:{rows[0].number} lists `{_name(rows[0].text)}`{more}"
 
 

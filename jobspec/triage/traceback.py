@@ -110,7 +110,7 @@ def traceback_of(lines: Sequence[bytes], offset: int) -> Traceback:
     caller, with the same words, with the place where it was raised first."""
     own = traceback_above(lines, offset)
     words, chained = bare(_text(lines[offset])).strip(), False
-    for at in range(offset - 1, max(-1, offset - MAX_LINES), -1):
+    for at in range(offset - 1, max(-1, offset - 2 * MAX_LINES), -1):
         text = bare(_text(lines[at])).strip()
         if chained and text not in ("", '"""'):
             first = traceback_above(lines, at) if text == words else own

@@ -80,7 +80,10 @@ def test_stall_names_silence_phase_and_pace() -> None:
 def test_what_all_nodes_say_is_no_matter_of_one() -> None:
     cause = first_cause(scan_files([CASES / "cgroup-device-rules" / "input.log"]))
     assert cause is not None
-    assert cause.facts == ("tasks failed on gb-0001, gb-0002; the line names no node",)
+    assert cause.facts == (
+        "srun tells of failed tasks on gb-0001, gb-0002, of which some may be effects;"
+        " the line names no node",
+    )
 
 
 def test_a_number_before_lines_is_said_to_be_of_a_task(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def test_boundary_decides_the_verdict(lines: list[str], expected: tuple[str, str
 
 def test_rollout_failure_says_that_the_trainer_was_built() -> None:
     cause = first_cause(scan_lines([*VERL_BUILT, *ROLLOUT_TRACEBACK]))
-    assert cause is not None and cause.why.endswith("it came after the trainer was built (<lines>:4)")
+    assert cause is not None and "it came after the trainer was built (<lines>:4)" in cause.facts
 
 
 def test_exception_inside_rays_wrapper_is_the_cause() -> None:

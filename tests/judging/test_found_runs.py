@@ -295,7 +295,7 @@ def checkpoint(folder: Path, step: int, *names: str) -> None:
         (4, ("model-00001-of-00002.safetensors", "optimizer.pt"), Status.BLOCKED, "`model-00002-of-00002"),
         (4, ("adapter_model.safetensors", "optimizer.pt"), Status.PASS, "of step 4"),
         (4, ("optimizer.pt",), Status.BLOCKED, "no file of weights"),
-        (2, ("model.safetensors", "optimizer.pt"), Status.BLOCKED, "not of the last step 4"),
+        (2, ("model.safetensors", "optimizer.pt"), Status.BLOCKED, "after step 2 of 4"),
     ],
 )
 def test_checkpoint_is_judged_by_its_files(

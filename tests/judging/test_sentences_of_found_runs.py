@@ -210,3 +210,16 @@ def test_whole_checkpoint_that_skyrl_loaded_is_a_resume_without_its_other_line(t
     assert resume is not None and resume.reason == "a new process went on from step 10 to 20"
     assert training is not None and "reward/avg_raw_reward" in training.reason
     assert not any("in place of" in text for text in verdict.limitations)
+
+
+def test_a_checkpoint_that_only_a_listing_shows_is_whole_by_it(tmp_path: Path) -> None:
+    resumed(tmp_path, 300)
+    write(
+        tmp_path / "listing.txt",
+        ["98 out/checkpoint-300/model.safetensors", "9 out/checkpoint-300/optimizer.pt"],
+    )
+    verdict = judged(tmp_path, "trl", "checkpoint", steps=300)
+    checkpoint = verdict.deliverable("Checkpoint")
+    assert checkpoint is not None and checkpoint.status == "Pass"
+    assert "that `checkpoint-300` is whole rests on `listing.txt`" in said(verdict)
+    assert verdict.cause_title == "what did not pass"  # the resume is not shown, and nothing failed

@@ -90,10 +90,10 @@ def test_exact_line_passes_without_noise() -> None:
     ("function", "reason"),
     [
         (lambda step: 0.5, "did not change"),
-        (lambda step: 1.0 - step / 100, "fell instead of rising"),
-        (lambda step: math.sin(step), "no trend|fell instead of rising"),
+        (lambda step: 1.0 - step / 100, "fell from its start"),
+        (lambda step: math.sin(step), "no trend|fell from its start"),
         (lambda step: 0.9 if step == 30 else 0.1, "no trend|standard errors"),
-        (lambda step: -abs(step - 15.5), "same mean at both ends|no trend|fell instead of rising"),
+        (lambda step: -abs(step - 15.5), "same mean at both ends|no trend|fell from its start"),
     ],
     ids=["constant", "falling", "wave", "one outlier", "up and down"],
 )
@@ -104,7 +104,7 @@ def test_no_signal(function: Callable[[int], float], reason: str) -> None:
 
 
 def test_a_loss_that_rises_is_said_to_rise() -> None:
-    assert assess(series(lambda step: step / 100), "down").reason == "rose instead of falling"
+    assert assess(series(lambda step: step / 100), "down").reason == "rose from its start to its end"
 
 
 def test_values_that_fill_no_block_are_said_to_be_left_out() -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from jobspec.evidence.refused_checkpoint import refused
 from jobspec.frameworks.shared.metric_deliverables import RESUME
 from jobspec.frameworks.trl.began_anew import OPTION, began_anew, given, rows_of
+from jobspec.frameworks.trl.listed import only_listed, with_listed
 from jobspec.log_search import Hints, find_lines
 from jobspec.log_text import clean
 from jobspec.metrics.readers import read_json
@@ -55,7 +56,7 @@ LOADED = {
 MIN_ALIKE = 3  # values of one record
 NOT_READ = "not shown by a line that jobspec knows: a process that goes on from a saved step and trains"
 INFERRED = (
-    "that optimizer, scheduler and random state were loaded is inferred: their files lie in the checkpoint,"
+    "that optimizer, scheduler and random state were loaded is inferred: the checkpoint has their files,"
     " and the Trainer loads what lies there"
 )
 
@@ -117,6 +118,7 @@ def judge_found(evidence: Evidence) -> Deliverable:
             f"that an earlier process wrote the checkpoint of step {step}, from which one was to go on", line
         )
     place = os.path.relpath(saved.path, evidence.root)
+    saved, listing = with_listed(evidence, saved)
     lacks = [what for what, names in LOADED.items() if not any(map(names.search, filled(saved)))]
     if lacks:
         return _blocked(f"the {', '.join(lacks)} in `{place}`, from which a process was to go on", line)
@@ -135,6 +137,8 @@ def judge_found(evidence: Evidence) -> Deliverable:
     limits = (INFERRED,) if RESUMED.search(line.text) else (INFERRED, BY_OPTION.format(step))
     items = (line, EvidenceItem(saved.path, text=f"checkpoint of step {step}, {saved.bytes} bytes"))
     reason = f"a second process went on from step {step}, and saved step {max(later)}"
+    told = any(names.search(file) for names in LOADED.values() for file in listing.files)
+    limits += (only_listed(saved, listing),) if told else ()
     return Deliverable(RESUME, Status.PASS, items, reason, limits=limits)
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.frameworks.shared.metric_deliverables import (
@@ -17,12 +15,12 @@ from jobspec.frameworks.shared.metric_deliverables import (
     training_deliverable,
 )
 from jobspec.frameworks.trl.found_resume import PARTS, STATE, filled, judge_found, missing_shard, trained_by
+from jobspec.frameworks.trl.listed import only_listed, with_listed
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:
-    from jobspec.evidence.evidence import Checkpoint, Evidence
+    from jobspec.evidence.evidence import Evidence
 
-MAX_LISTING = 64 * 1024
 ANY_ENGINE = "which engine generated is not judged"
 NOT_RATED = "jobspec read no `reward`: that a completion was rated is not proved"
 SAMPLED = re.compile(r"^(?:train/)?completions?[/_]")
@@ -78,7 +76,7 @@ def _found_checkpoint(evidence: Evidence) -> Deliverable:
     if not saved:
         reason = f"jobspec found no checkpoint with a `{STATE}`"
         return Deliverable(CHECKPOINT, Status.BLOCKED, reason=reason)
-    newest = max(saved, key=lambda one: one.step)
+    newest, listing = with_listed(evidence, max(saved, key=lambda one: one.step))
     item = EvidenceItem(newest.path, text=f"checkpoint of step {newest.step}, {newest.bytes} bytes")
     files = filled(newest)
     lacks = [what for what, names in PARTS.items() if not any(names.search(file) for file in files)]
@@ -87,48 +85,19 @@ def _found_checkpoint(evidence: Evidence) -> Deliverable:
         reason = (
             f"the folder given of the checkpoint of step {newest.step} holds no file of {' or '.join(lacks)}"
         )
-        reason += f": `{empty[0]}` is empty" if empty else _listed(evidence, newest, lacks)
+        reason += f": `{empty[0]}` is empty" if empty else ""
         return Deliverable(CHECKPOINT, Status.BLOCKED, (item,), reason)
     if part := missing_shard(newest):
         reason = f"of the weights of step {newest.step} jobspec found no `{part}`"
         return Deliverable(CHECKPOINT, Status.BLOCKED, (item,), reason)
+    told = [what for what, names in PARTS.items() if any(map(names.search, listing.files))]
+    limits = (only_listed(newest, listing),) if told else ()
+    lists = f"; `{listing.name}` lists {' and '.join(told)}" if told else ""
     if newest.step < last:
-        reason = f"the newest checkpoint is of step {newest.step}, not of the last step {last}"
+        reason = f"jobspec found no folder of a checkpoint after step {newest.step} of {last}{lists}"
         return Deliverable(CHECKPOINT, Status.BLOCKED, (item,), reason)
-    return Deliverable(
-        CHECKPOINT, Status.PASS, (item,), f"state, weights and optimizer of step {newest.step}"
-    )
-
-
-def _listed(evidence: Evidence, saved: Checkpoint, lacks: Sequence[str]) -> str:
-    """What a listing that somebody kept, in its folder or beside it under its name, names of it."""
-    found = (*evidence.root.glob("*.txt"), *evidence.root.glob(f"{Path(saved.path).name}.*"))
-    beside = sorted(path for path in found if path.is_file())
-    for path in (*(Path(saved.path, name) for name in saved.files if name.endswith(".txt")), *beside):
-        with suppress(OSError):
-            with path.open("rb") as file:  # beside a run any text may lie, such as a whole log
-                text = file.read(MAX_LISTING).decode("utf-8", "replace")
-            if path in beside:
-                text = _part_of(text, Path(saved.path).name, path.name)
-            words = re.findall(r"[\w./-]+", text)
-            named = [what for what in lacks if any(PARTS[what].search(word) for word in words)]
-            if named:
-                return f"; `{path.name}` lists {' and '.join(named)}"
-    return ""
-
-
-def _part_of(text: str, folder: str, name: str) -> str:
-    """The lines of a listing of several folders that are about this one: those that name it, and those below
-    its heading up to the next empty line; all of a listing that has its name."""
-    if Path(name).stem.endswith(folder):
-        return text
-    own, below = list[str](), False
-    for line in map(str.strip, text.splitlines()):
-        head = re.search(r"(?:^|\s)ls (?:.* )?(\S+)$|^(\S+):$", line)
-        below = Path(head[1] or head[2]).name == folder if head else below and bool(line)
-        if below or re.search(rf"(?<![\w-]){re.escape(folder)}/", line):
-            own.append(line)
-    return "\n".join(own)
+    reason = f"state, weights and optimizer of step {newest.step}{lists}"
+    return Deliverable(CHECKPOINT, Status.PASS, (item,), reason, limits=limits)
 
 
 def judge_resume(evidence: Evidence) -> Deliverable:
