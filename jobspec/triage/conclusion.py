@@ -58,6 +58,7 @@ GRADIENT = "provider.nan-gradient"
 NO_NUMBER = frozenset({"provider.nan", GRADIENT})
 NO_GPU = "gpu.none"
 MISSED = frozenset({"image.command", "image.command-sh"})
+UNBOUND, START_UP_FILE = "env.unbound", re.compile(r"/(?:etc/(?:bash\.)?(?:bashrc|profile)|\.bash\w+|\.profile)\b")
 FROM_THE_START = (
     "look first at what the training starts from: of a resumed run the checkpoint (its weights, its optimizer"
     " and what the earlier log says of the same steps); else mask and rewards of the first batch (a group"
@@ -225,10 +226,13 @@ def _at_its_time(abort: Match) -> Match:
 
 
 def _script_went_on(match: Match, part: Part) -> Match:
-    """The match; as survived if a shell missed a command, and its log shows work after that, or if a gradient
-    norm was no number, its loss was one, and later norms of the log are: that update was skipped."""
+    """The match; as survived if a shell missed a command, and its log shows work after that, if a start-up
+    file of a shell missed a variable and a program failed later, or if a gradient norm was no number, its
+    loss was one, and later norms of the log are: that update was skipped."""
     work, later = part.attempt.work.last, part.attempt.course.finite
     outlived = match.signature in MISSED and work is not None and work.line > match.line
+    if match.signature == UNBOUND and START_UP_FILE.search(match.text):
+        outlived = any(one.line > match.line and not (one.wrapper or is_end(one)) for one in part.matches)
     passed = match.signature == GRADIENT and later is not None and later.line > match.line
     return replace(match, survived=True) if outlived or passed else match
 
