@@ -201,7 +201,8 @@ def _kl(rows: Rows) -> Iterator[Trouble]:
     if end >= level:
         since = since_row(rows, lambda value: value >= KL_MOST)
         why = "a KL that grew by orders of magnitude: what a policy learns so far away is seldom wanted"
-        fix = "lower the learning rate or raise the KL coefficient; go back to a checkpoint before that step"
+        fix = "lower the learning rate or raise the KL coefficient; go back to a checkpoint before that step,"
+        fix += " where there is one"
         yield Trouble(
             "kl-explosion", since, _change(rows, since, f"{KL_MOST:g} or more"), why, fix, fatal=False
         )
@@ -240,7 +241,8 @@ def _gradient(rows: Rows) -> Iterator[Trouble]:
         half = max(GRADIENT_MOST, GRADIENT_GROWTH * start) / 2
         since = since_row(rows, lambda value: value >= half)
         why = "gradients that stay that large mostly mean that training has become unstable"
-        fix = "lower the learning rate, clip gradients, and go back to a checkpoint before that step"
+        fix = "lower the learning rate, clip gradients, and go back to a checkpoint before that step, where"
+        fix += " there is one"
         what = _change(rows, since, f"{half:.3g} or more")
         yield Trouble("gradient-explosion", since, what, why, fix, fatal=False)
 

@@ -60,6 +60,15 @@ INFERRED = (
 )
 
 
+NOT_SHOWN = "that a process loaded a saved step and trained on"
+TRIES = "resum", "Resum", "ontinuing training"
+TRIED = re.compile(
+    r"(?i)^(?!.*(?:\b(?:no|not|none|null|false|without|cannot|failed|can|could|may|to resume|if)\b|=['\"]{2})).*"
+    r"(?:\bresuming\b|\bresume_from_checkpoint['\"]?(?:=|: ?| )|\bcontinuing training\b)"
+    r".*\b(?:checkpoint\b|step \d)"
+)
+
+
 @dataclass
 class Training:
     """What one process says: where it began, from which step it went on, and which steps it saved."""
@@ -89,7 +98,9 @@ def judge_found(evidence: Evidence) -> Deliverable:
         if (found := began_anew(evidence)) is not None:
             return found
         lack = f"the random state at step {anew.step}" if (anew := _without_random(trainings)) else ""
-        return _blocked(lack) if lack else Deliverable(RESUME, Status.BLOCKED, reason=NOT_READ)
+        if lack or (tried := _tried(evidence)) is None:
+            return _blocked(lack) if lack else Deliverable(RESUME, Status.BLOCKED, reason=NOT_READ)
+        return _blocked(f"{NOT_SHOWN}, as {tried.file}:{tried.line} says that one was to", tried)
     step, line = resumed.step, resumed.went_on
     last = evidence.metrics.last_step() or 0
     if resumed.total is not None and resumed.had_none_left and step >= last:
@@ -165,7 +176,8 @@ def _trainings(evidence: Evidence) -> Iterator[Training]:
                     yield own
                 own = Training(item)
             elif own is None:
-                continue
+                if found := RESUMED.search(text):  # the lines above it are not in the log
+                    own = Training(item, step=int(found[1]), went_on=item)
             elif found := TOTAL.search(text):
                 own.planned, own.total = int(found[1].replace(",", "")), item
             elif found := RESUMED.search(text):
@@ -176,6 +188,15 @@ def _trainings(evidence: Evidence) -> Iterator[Training]:
                 own.saved.add(int(found[1]))
         if own is not None:
             yield own
+
+
+def _tried(evidence: Evidence) -> EvidenceItem | None:
+    """The first line that says that a process goes on from a checkpoint, whatever program prints it."""
+    for log in evidence.last.logs if evidence.last is not None else ():
+        for hit in find_lines(evidence.root / log.path, Hints(TRIES)):
+            if TRIED.search(text := clean(hit.text).strip()):
+                return EvidenceItem(log.path, hit.number, text[:300])
+    return None
 
 
 def _before(first: Training, then: Training) -> bool:
