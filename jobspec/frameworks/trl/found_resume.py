@@ -63,7 +63,8 @@ INFERRED = (
 NOT_SHOWN = "that a process loaded a saved step and trained on"
 TRIES = "resum", "Resum", "ontinuing training"
 TRIED = re.compile(
-    r"(?i)^(?!.*(?:\b(?:no|not|none|null|false|without|cannot|failed|can|could|may|to resume|if)\b|=['\"]{2})).*"
+    r"(?i)^(?!.*(?:\b(?:no|not|none|null|false|without|cannot|failed|can|could|may|to resume|if)\b"
+    r"|=['\"]{2})).*"
     r"(?:\bresuming\b|\bresume_from_checkpoint['\"]?(?:=|: ?| )|\bcontinuing training\b)"
     r".*\b(?:checkpoint\b|step \d)"
 )
