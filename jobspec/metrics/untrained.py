@@ -77,7 +77,8 @@ def _vanished_loss(rows: Rows, least: int) -> Iterator[Trouble]:
         )
         why = "a loss hardly gets there by training at once: mostly weights or logits are no"
         why += " numbers any more (overflow), or no token has a label"
-        fix = "look for NaN in the weights and at the batch of that step; start from a checkpoint before it"
+        fix = "look for NaN in the weights and at the batch of that step; start from a checkpoint before it,"
+        fix += " where there is one"
         yield Trouble("vanished-loss", lost[0], f"{what} {lost[0].step} to the end", why, fix)
 
 
