@@ -108,7 +108,7 @@ def not_found(evidence: Evidence, metric: str) -> str:
     rest = len({log.path for log in logs} - {*hold, *(row.source for row in table.aside)})
     more = f", and none from {rest} other file{'s' if rest > 1 else ''}" if rest else ""
     if not table.metrics:
-        return f"jobspec read no metric from {files}"
+        return f"`{metric}` was not found: jobspec read no metric from {files}"
     if metric in table.metrics:
         return f"jobspec read no step beside the values of `{metric}` in {files}"
     ends = ending_in(metric, table.metrics)

@@ -453,7 +453,7 @@ def test_files_without_any_metric_block(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text("hello\n")
     verdict = judged(tmp_path, "trl", "learning", "reward")[1]
     assert verdict.result is Result.BLOCKED
-    assert item(verdict, "Learning").reason == ("jobspec read no metric from `a.log`")
+    assert item(verdict, "Learning").reason == ("`reward` was not found: jobspec read no metric from `a.log`")
 
 
 def test_lacking_required_metric_blocks_but_a_failed_one_fails(tmp_path: Path) -> None:
