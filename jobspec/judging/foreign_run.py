@@ -27,6 +27,7 @@ from jobspec.frameworks.base import Framework, Level
 from jobspec.frameworks.shared.metric_deliverables import LEARNING
 from jobspec.judging.first_cause import cause_from, first_cause
 from jobspec.judging.foreign_end import (
+    FROM_OUTSIDE,
     RUN,
     as_stopped,
     how_far,
@@ -260,6 +261,7 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
             attempt,
             deliverables,
             complete=is_complete(evidence, expectation.steps, run) and run.status is not Status.FAIL,
+            ended_well=run.status is Status.PASS,
         )
     result = Result.BLOCKED if void is not None else decide(deliverables, cause)
     if run.status is Status.BLOCKED:
@@ -318,11 +320,19 @@ def _reason(deliverables: Sequence[Deliverable], result: Result, cause: Cause | 
 
 
 def _cause(
-    evidence: Evidence, attempt: Attempt, deliverables: tuple[Deliverable, ...], complete: bool
+    evidence: Evidence,
+    attempt: Attempt,
+    deliverables: tuple[Deliverable, ...],
+    complete: bool,
+    ended_well: bool,
 ) -> Cause | None:
-    """The cause of a bad result. In a complete run, generic failure lines are noise of the shutdown."""
+    """The cause of a bad result. In a complete run, generic failure lines are noise of the shutdown, and what
+    ended a process from outside is of an earlier one where the last ended well."""
     if complete:
-        attempt = replace(attempt, matches=tuple(match for match in attempt.matches if not match.generic))
+        kept = (one for one in attempt.matches if not one.generic)
+        if ended_well:
+            kept = (one for one in kept if one.kind not in FROM_OUTSIDE)
+        attempt = replace(attempt, matches=tuple(kept))
     return first_cause(evidence, attempt, ()) or cause_of(deliverables)
 
 

@@ -31,7 +31,8 @@ class Trouble:
 def series_named(table: Table, pattern: re.Pattern[str], plan_name: str | None) -> Iterator[Rows]:
     """The rows with a step of each metric that has the plan's own name, or one that fits."""
     for name in table.metrics:
-        if name == plan_name or pattern.search(name):
+        twice = table.names.get(name) in table.by_metric  # stands there under the name that was logged
+        if not twice and (name == plan_name or pattern.search(name)):
             rows = [row for row in table.series(name) if row.step is not None]
             if rows:
                 yield rows

@@ -19,6 +19,7 @@ from jobspec.metrics.trouble import Rows, Trouble, series_named
 MIN_ROWS = 3
 MIN_CONSTANT = 8
 MIN_END = 5
+TINY = 1e-8  # a rate of a hundredth of what the most careful runs take
 LOSS_LEAST = 0.05  # a loss below it, or of both signs, may be logged as 0 after rounding
 NO_GRADIENT = (
     "if the logged value is true, such a step trains nothing, as where no parameter takes part in the loss,"
@@ -48,6 +49,11 @@ def untrained(table: Table, keys: Mapping[str, str]) -> Iterator[Trouble]:
             why += " the scheduler's length is wrong, or a loss scaler skips every step"
             fix = "look at the configured learning rate and the scheduler, and for skipped steps in the log"
             yield Trouble("zero-learning-rate", rows[0], what, why, fix)
+        if len(rows) >= MIN_CONSTANT and 0 < (most := max(row.value for row in rows)) <= TINY and not fell:
+            what = f"`{rows[0].metric}` is at most {most:.3g} at all {len(rows)} logged steps"
+            why = "a step of an optimizer like Adam changes a weight by about the learning rate"
+            fix = "compare it with the rate that was meant, and look at the scheduler"
+            yield Trouble("tiny-learning-rate", rows[0], what, why, fix, fatal=False)
     if rewarded:
         return
     for rows in losses:
@@ -71,7 +77,8 @@ def _vanished_loss(rows: Rows, least: int) -> Iterator[Trouble]:
         )
         why = "a loss hardly gets there by training at once: mostly weights or logits are no"
         why += " numbers any more (overflow), or no token has a label"
-        fix = "look for NaN in the weights and at the batch of that step; start from a checkpoint before it"
+        fix = "look for NaN in the weights and at the batch of that step; start from a checkpoint before it,"
+        fix += " where there is one"
         yield Trouble("vanished-loss", lost[0], f"{what} {lost[0].step} to the end", why, fix)
 
 

@@ -58,7 +58,10 @@ GRADIENT = "provider.nan-gradient"
 NO_NUMBER = frozenset({"provider.nan", GRADIENT})
 NO_GPU = "gpu.none"
 MISSED = frozenset({"image.command", "image.command-sh"})
-UNBOUND, START_UP_FILE = "env.unbound", re.compile(r"/(?:etc/(?:bash\.)?(?:bashrc|profile)|\.bash\w+|\.profile)\b")
+UNBOUND, START_UP_FILE = (
+    "env.unbound",
+    re.compile(r"/(?:etc/(?:bash\.)?(?:bashrc|profile)|\.bash\w+|\.profile)\b"),
+)
 FROM_THE_START = (
     "look first at what the training starts from: of a resumed run the checkpoint (its weights, its optimizer"
     " and what the earlier log says of the same steps); else mask and rewards of the first batch (a group"

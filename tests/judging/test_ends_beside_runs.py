@@ -208,3 +208,12 @@ def test_last_words_of_a_script_state_its_exit_code(
     }
     assert run_of(verdict)[1] == told[code]
     assert any("no exit code of the run" in text for text in verdict.limitations) is (code is None)
+
+
+def test_end_of_an_earlier_process_is_no_cause_where_the_last_one_ended_well(tmp_path: Path) -> None:
+    limit = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-06-01T11:02:10 DUE TO PREEMPTION ***"
+    write(tmp_path / "1.log", [*sft([1.0, 0.9], 4), limit])
+    write(tmp_path / "2.log", [*sft([1.0, 0.9, 0.8, 0.7], 4), "exit code: 0"])
+    verdict = judged(tmp_path, "trl", "checkpoint", steps=4)
+    assert verdict.first_cause is not None
+    assert verdict.first_cause.kind != "preempted" and not verdict.first_cause.signature

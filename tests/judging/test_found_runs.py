@@ -356,6 +356,9 @@ def test_resume_without_a_file_of_its_state_is_not_shown(lack: str, tmp_path: Pa
             "the random state at step 2",
         ),
         ((WENT_ON,), 9, "train steps up to 9"),
+        (("Resuming from /out/checkpoint-2",), 4, "and trained on, as 2.log:2 says"),
+        (("resume_from_checkpoint=None, save the last checkpoint: yes",), 4, "not shown by a line"),
+        (("to resume, continuing training from checkpoint is possible",), 4, "not shown by a line"),
     ],
 )
 def test_resume_that_the_files_do_not_show(

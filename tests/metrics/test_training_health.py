@@ -301,3 +301,13 @@ def test_first_step_is_named_only_where_more_follow() -> None:
 def test_steps_that_were_not_logged_are_not_counted() -> None:
     (found,) = [one for one in troubles(table(grad_norm=lambda step: 0.0)) if one.kind == "zero-gradient"]
     assert "in 20 of 20 logged steps" in found.what
+
+
+def test_metric_that_stands_under_a_second_name_is_told_once() -> None:
+    def collapse(step: int) -> float:
+        return min(step, 20) / 25 + step % 3 / 50 if step < 40 else 0.01
+
+    rows = table(60, objective__scores=collapse).rows
+    twice = (*rows, *(row._replace(metric="reward") for row in rows))
+    found = [one.row.metric for one in troubles(Table(twice, names={"reward": "objective/scores"}))]
+    assert found == ["objective/scores"]

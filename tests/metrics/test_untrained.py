@@ -51,6 +51,8 @@ def table(steps: int = 30, **metrics: Function) -> Table:
         ({"loss": flat, "grad_norm": lambda step: 0.0, "reward": lambda step: 0.0}, []),
         ({"loss": lambda step: 1.1 + step % 3 / 10 if step < 12 else 0.0}, ["vanished-loss"]),
         ({"loss": falls, "grad_norm": lambda step: 0.4, "learning_rate": lambda step: 1e-5}, []),
+        ({"reward": lambda step: 0.3, "learning_rate": lambda step: 1e-9 / step}, ["tiny-learning-rate"]),
+        ({"loss": falls, "learning_rate": lambda step: 1e-9}, []),
     ],
 )
 def test_runs_that_train_nothing(metrics: dict[str, Function], kinds: list[str]) -> None:

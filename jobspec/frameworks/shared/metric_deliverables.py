@@ -111,7 +111,8 @@ def _turn(rows: Sequence[Row], direction: Direction) -> tuple[Row, list[str]]:
     sign = 1.0 if direction == "up" else -1.0
     best = max(rows, key=lambda row: sign * row.value)
     word = "highest" if direction == "up" else "lowest"
-    told = [f"its {word} value is {best.value:.4g}, at step {best.step}"]
+    first = "first " if sum(row.value == best.value for row in rows) > 1 else ""
+    told = [f"its {word} value is {best.value:.4g}, {first}at step {best.step}"]
     told = told if best.value != rows[-1].value else []
     falls = sorted(((sign * (a.value - b.value), a, b) for a, b in pairwise(rows)), key=lambda fall: -fall[0])
     (fell, before, after), (next_fall, *_) = falls[:2]
@@ -267,7 +268,9 @@ def _spoilt(evidence: Evidence, finite: Iterable[str]) -> tuple[Row, str] | None
         name = evidence.metrics.logged_name(bad.metric)
         what = f"`{name}` of step {bad.step} is {bad.value}, not a finite number"
         return bad, what + (f", like {many - 1} more of its {len(values)} values" if many > 1 else "")
-    idle = next(untrained(evidence.metrics, evidence.plan.expect.metric_keys), None)
+    idle = next(
+        (one for one in untrained(evidence.metrics, evidence.plan.expect.metric_keys) if one.fatal), None
+    )
     return None if idle is None else (idle.row, f"{idle.what}: {idle.why}")
 
 

@@ -66,6 +66,16 @@ BY_OPTION = (
 )
 
 
+NOT_SHOWN = "that a process loaded a saved step and trained on"
+TRIES = "resum", "Resum", "ontinuing training"
+TRIED = re.compile(
+    r"(?i)^(?!.*(?:\b(?:no|not|none|null|false|without|cannot|failed|can|could|may|to resume|if)\b"
+    r"|=['\"]{2})).*"
+    r"(?:\bresuming\b|\bresume_from_checkpoint['\"]?(?:=|: ?| )|\bcontinuing training\b)"
+    r".*\b(?:checkpoint\b|step \d)"
+)
+
+
 @dataclass
 class Training:
     """What one process says: where it began, from which step it went on, and which steps it saved."""
@@ -134,7 +144,9 @@ def judge_found(evidence: Evidence) -> Deliverable:
     later = [one.step for one in own if _continues(saved, one, metric)]
     if not later:
         return _blocked(f"a later checkpoint of that process whose history holds that of step {step}", line)
-    limits = (INFERRED,) if RESUMED.search(line.text) else (INFERRED, BY_OPTION.format(step))
+    limits: tuple[str, ...] = (INFERRED,)
+    if not RESUMED.search(line.text):
+        limits += (BY_OPTION.format(step),)
     items = (line, EvidenceItem(saved.path, text=f"checkpoint of step {step}, {saved.bytes} bytes"))
     reason = f"a second process went on from step {step}, and saved step {max(later)}"
     told = any(names.search(file) for names in LOADED.values() for file in listing.files)
@@ -177,7 +189,8 @@ def _trainings(evidence: Evidence) -> Iterator[Training]:
                     yield own
                 own = Training(item)
             elif own is None:
-                continue
+                if found := RESUMED.search(text):  # the lines above it are not in the log
+                    own = Training(item, step=int(found[1]), went_on=item)
             elif found := TOTAL.search(text):
                 own.planned, own.total = int(found[1].replace(",", "")), item
             elif found := RESUMED.search(text):
@@ -210,7 +223,18 @@ def _not_read(evidence: Evidence) -> Deliverable:
         item, path, _ = given(evidence, log.path)
         if item is not None:
             return _blocked(f"that the process that was given `{OPTION}` = `{path}` went on from there", item)
+    if (tried := _tried(evidence)) is not None:
+        return _blocked(f"{NOT_SHOWN}, as {tried.file}:{tried.line} says that one was to", tried)
     return Deliverable(RESUME, Status.BLOCKED, reason=NOT_READ)
+
+
+def _tried(evidence: Evidence) -> EvidenceItem | None:
+    """The first line that says that a process goes on from a checkpoint, whatever program prints it."""
+    for log in evidence.last.logs if evidence.last is not None else ():
+        for hit in find_lines(evidence.root / log.path, Hints(TRIES)):
+            if TRIED.search(text := clean(hit.text).strip()):
+                return EvidenceItem(log.path, hit.number, text[:300])
+    return None
 
 
 def _before(first: Training, then: Training) -> bool:
