@@ -24,7 +24,8 @@ SRUN = re.compile(r"^srun: error: .*: Exited with exit code (\d+)")
 # Behind the code a time or a duration may stand: `exit code 0, 4 h 17 min`.
 STATED = re.compile(
     r"(?i)^(?!\s*\+).*\b(?:exit(?:s|ed)?(?: with)?(?: (?:exit|return))?[ _]?(?:code|status)|return ?code|rc)"
-    r"\b[ =:]{1,3}((?<=return code = )-\d{1,2}|\d{1,3})(?:\W*|\W{0,2}(?:[,(=-]+|after|at|in) ?\d[\d:.TZ hmins+-]*\W*)$"
+    r"\b[ =:]{1,3}((?<=return code = )-\d{1,2}|\d{1,3})"
+    r"(?:\W*|\W{0,2}(?:[,(=-]+|after|at|in) ?\d[\d:.TZ hmins+-]*\W*)$"
 )
 # A line that is nothing but it, and the trace of such an `echo` or of a script's end; the script's own text,
 # as `cat` shows it, has `exit 1` too.

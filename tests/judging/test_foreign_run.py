@@ -204,7 +204,7 @@ def test_line_that_the_run_outlived_is_not_the_cause(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("code", "result"), [(-6, Result.FAIL), (-15, Result.BLOCKED)])
 def test_signal_that_a_launcher_states_counts(tmp_path: Path, code: int, result: Result) -> None:
     metrics(tmp_path)
-    launcher = "[2024-04-29 12:21:14,002] [ERROR] [launch.py:322:sigkill_handler] ['python', '--local_rank=7']"
+    launcher = "[2024-04-29 12:21:14,002] [ERROR] [launch.py:322:sigkill_handler] ['python', 'a.py']"
     (tmp_path / "train.log").write_text(f"{STEPS}{launcher} exits with return code = {code}\n")
     verdict = judge(tmp_path)
     run = verdict.deliverable("Run")
