@@ -66,7 +66,7 @@ UNBOUND, START_UP_FILE = (
 FROM_THE_START = (
     "look first at what the training starts from: of a resumed run the checkpoint (its weights, its optimizer"
     " and what the earlier log says of the same steps); else mask and rewards of the first batch (a group"
-    " of one answer, no token that counts), weights that were not loaded, the precision (fp16), code of the"
+    " of one answer, no token that counts), weights that were not loaded, the precision, code of the"
     " loss; `torch.autograd.set_detect_anomaly(True)` names the operation"
 )
 
