@@ -22,7 +22,8 @@ SRUN = re.compile(r"^srun: error: .*: Exited with exit code (\d+)")
 # What scripts of people say at their end; a trace of the shell (`+ echo ...`) is not what it says.
 # Behind the code a time or a duration may stand: `exit code 0, 4 h 17 min`.
 STATED = re.compile(
-    r"(?i)^(?!\s*\+).*\b(?:exit(?:s|ed)?(?: with)?(?: (?:exit|return))?[ _]?(?:code|status)|return ?code|rc)"
+    r"(?i)^(?!\s*\+).*\b(?:exit(?:s|ed)?(?: with)?(?: (?:exit|return))?[ _]?(?:code|status)|return ?code|rc"
+    r"|(?:done|ended|finished|over|completed?)[,:;] exit)"
     r"\b[ =:]{1,3}(\d{1,3})(?:\W*|\W{0,2}(?:[,(=-]+|after|at|in) ?\d[\d:.TZ hmins+-]*\W*)$"
 )
 # A line that is nothing but it, and the trace of such an `echo` or of a script's end; the script's own text,
