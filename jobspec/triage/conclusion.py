@@ -67,7 +67,7 @@ UNBOUND, START_UP_FILE = (
 FROM_THE_START = (
     "look first at what the training starts from: of a resumed run the checkpoint (its weights, its optimizer"
     " and what the earlier log says of the same steps); else mask and rewards of the first batch (a group"
-    " of one answer, no token that counts), weights that were not loaded, an overflow where it is in fp16, code"
+    " of one answer, no token that counts), weights that were not loaded, an overflow in fp16, code"
     " of the loss; `torch.autograd.set_detect_anomaly(True)` names the operation"
 )
 

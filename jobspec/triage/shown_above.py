@@ -131,8 +131,8 @@ def _devices(file: str, rows: Iterable[Row]) -> Iterator[str]:
     """The devices that a listing shows, where it lacks the one that CUDA needs beside those of the GPUs."""
     found = {match[1]: row.number for row in rows if (match := _DEVICE.search(row.text))}
     if "nvidiactl" in found and "nvidia-uvm" not in found:
-        shown = ", ".join(found)
-        yield f"devices listed from {file}:{min(found.values())} on: {shown}, not nvidia-uvm, which CUDA needs"
+        shown, line = ", ".join(found), min(found.values())
+        yield f"devices listed from {file}:{line} on: {shown}, not nvidia-uvm, which CUDA needs"
 
 
 def _name(text: str) -> str:
