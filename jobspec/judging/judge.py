@@ -264,7 +264,7 @@ def line_findings(
     findings.extend(
         _suspicious(match, ", and train steps followed", "training went on after it, or began anew")
         if match.trained_on
-        else _suspicious(match, "", "jobspec does not take it for the cause")
+        else _suspicious(match, "", "jobspec does not take it for the cause of the verdict")
         for match in survived
     )
     failures = [

@@ -27,6 +27,7 @@ from jobspec.triage.ranking import (
     rank,
     settle,
 )
+from jobspec.triage.shown_above import DISKS, MAX_SHOWN
 from jobspec.triage.signatures import NOTE
 from jobspec.triage.silence import STALL, with_last_work, with_silence
 
@@ -58,6 +59,7 @@ GRADIENT = "provider.nan-gradient"
 NO_NUMBER = frozenset({"provider.nan", GRADIENT})
 NO_GPU = "gpu.none"
 NOT_LEARNED, FAILED_REWARDS = ("provider.zero-gradient", "provider.zero-score"), "provider.reward-task"
+SERVERS = frozenset({"disk.lustre-server", "disk.server-silent"})
 MISSED = frozenset({"image.command", "image.command-sh"})
 UNBOUND, START_UP_FILE = (
     "env.unbound",
@@ -66,8 +68,8 @@ UNBOUND, START_UP_FILE = (
 FROM_THE_START = (
     "look first at what the training starts from: of a resumed run the checkpoint (its weights, its optimizer"
     " and what the earlier log says of the same steps); else mask and rewards of the first batch (a group"
-    " of one answer, no token that counts), weights that were not loaded, the precision, code of the"
-    " loss; `torch.autograd.set_detect_anomaly(True)` names the operation"
+    " of one answer, no token that counts), weights that were not loaded, an overflow in fp16, code"
+    " of the loss; `torch.autograd.set_detect_anomaly(True)` names the operation"
 )
 
 
@@ -101,7 +103,11 @@ def conclude(logs: Sequence[Sequence[Part]]) -> list[Match]:
         ]
     cause = first_cause(found)
     found = [
-        _as_effect(match) if match is cause and match.wrapper and match.kind == EFFECT else match
+        _as_effect(match)
+        if match is cause and match.wrapper and match.kind == EFFECT
+        else _with_server(match, found)
+        if match is cause and match.kind in DISKS
+        else match
         for match in found
     ]
     return rank([*found, *(_as_earlier(match) for matches in ends for match in matches)])
@@ -126,6 +132,16 @@ def _as_effect(match: Match) -> Match:
     cause = "it is an effect; of what, the lines around it may say, of which triage knows none as a cause"
     why = f"{match.why or match.title}; inferred: {cause}"
     return replace(match, why=why, kind=NETWORK if match.signature == CLIENT else match.kind)
+
+
+def _with_server(match: Match, found: Sequence[Match]) -> Match:
+    """The failure of a disk with what its log says of a server of files that does not answer."""
+    silent = next((one for one in found if one.signature in SERVERS and one.file == match.file), None)
+    if silent is None or silent is match:
+        return match
+    return replace(
+        match, facts=(*match.facts, f"{silent.file}:{silent.line} shows `{silent.text[:MAX_SHOWN]}`")
+    )
 
 
 def _begun(parts: Sequence[Part]) -> Sequence[Part]:
