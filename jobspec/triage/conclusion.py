@@ -228,8 +228,8 @@ def _without_server(end: Match, matches: Sequence[Match]) -> Match | None:
     return replace(
         end,
         facts=(*end.facts, fact),
-        fix="see whether its last step or save is about as old as that line: if so, it most likely waited for that"
-        f" server, and more time does not help: {found.fix}; else: {end.fix}",
+        fix="see whether its last step or save is about as old as that line: if so, it most likely waited for"
+        f" that server, and more time does not help: {found.fix}; else: {end.fix}",
     )
 
 

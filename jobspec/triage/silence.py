@@ -21,8 +21,8 @@ FEW_LINES = 20  # without a time, which a run that does nothing may print
 # Slurm's clock may show another zone than the program's: whole hours, and India's.
 ZONES_S = tuple(3600.0 * hours for hours in (*range(1, 15), 5.5))
 FIX = (
-    "find what it waited for from that line on, here and in the logs of other workers and servers, if any; if it stands"
-    " still again, take stacks (`py-spy dump`) before it ends"
+    "find what it waited for from that line on, here and in the logs of other workers and servers,"
+    " if any; if it stands still again, take stacks (`py-spy dump`) before it ends"
 )
 
 
@@ -49,8 +49,8 @@ NCCL_LAST = (
 SKIPS = re.compile(r"\bWill skip the first \d+ epochs then the first [1-9]\d* batches\b")
 AT_ZERO = re.compile(r"\| *0/\d+ \[")
 SKIPS_FIX = (
-    "see by other lines, or by stacks (`py-spy dump`), whether it was still skipping: then it needs more time,"
-    " or data that can begin at that place (a stateful loader, `skip` on shards), or"
+    "see by other lines, or by stacks (`py-spy dump`), whether it was still skipping: then it needs more"
+    " time, or data that can begin at that place (a stateful loader, `skip` on shards), or"
     " `ignore_data_skip=True`, which trains on the first batches again; else find what it waited for"
 )
 
