@@ -54,10 +54,12 @@ ABORT_OF_HUNG = (
     " parser, a regular expression) needs a time-out for each; else see what that frame waits for, and take"
     " stacks (`py-spy dump`) of the other processes when it stands still again"
 )
+FOLLOWED = "inferred: another attempt followed"
 NETWORK, WAITS = "network", "train.waits"
 GRADIENT = "provider.nan-gradient"
 NO_NUMBER = frozenset({"provider.nan", GRADIENT})
 NO_GPU = "gpu.none"
+SERVER = "disk.server-silent"
 NOT_LEARNED, FAILED_REWARDS = ("provider.zero-gradient", "provider.zero-score"), "provider.reward-task"
 SERVERS = frozenset({"disk.lustre-server", "disk.server-silent"})
 MISSED = frozenset({"image.command", "image.command-sh"})
@@ -215,7 +217,7 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
         told = told if told is not None and told.kind == STALL else end
         fix = AFTER_END if sure and told.kind == "time-limit" else told.fix
         told = replace(told, facts=(*told.facts, fact), fix=fix)
-    told = told or _without_gpu(end, matches)
+    told = told or _without_gpu(end, matches) or _without_server(end, matches)
     if told is None:
         return matches
     if told.kind != STALL:
@@ -230,6 +232,21 @@ def _without_gpu(end: Match, matches: Sequence[Match]) -> Match | None:
         return None
     fact = f"{found.file}:{found.line} says that a process found no GPU: work on the CPU takes far longer"
     return replace(end, facts=(*end.facts, fact))
+
+
+def _without_server(end: Match, matches: Sequence[Match]) -> Match | None:
+    """The end of a run of which some node's kernel had said that a file server does not answer; None where no
+    line says so."""
+    found = next((match for match in matches if match.signature == SERVER and not match.survived), None)
+    if found is None or found.time is None or end.time is None or found.time > end.time:
+        return None
+    fact = f"before it {found.file}:{found.line} says: {found.text[:100]}"
+    return replace(
+        end,
+        facts=(*end.facts, fact),
+        fix="see whether its last step or save is about as old as that line: if so, it most likely waited for"
+        f" that server, and more time does not help: {found.fix}; else: {end.fix}",
+    )
 
 
 def _only_a_signal(abort: Match) -> bool:
@@ -394,5 +411,5 @@ def _told(number: int, matches: list[Match]) -> str:
 def _as_earlier(match: Match) -> Match:
     if match.verdict == NOTE:
         return match
-    why = f"{match.title}; inferred: another attempt followed"
+    why = f"{match.title}; {FOLLOWED}"
     return replace(match, verdict=NOTE, survived=True, why=why)

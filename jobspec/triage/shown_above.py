@@ -28,6 +28,9 @@ _SMI = re.compile(r"\bDriver Version: [\d.]+ +CUDA Version: [\d.]+")
 _GPU = re.compile(r"^GPU \d+: [^(]*\(UUID: |^\| +\d+ +(?:NVIDIA|Tesla|Quadro|GeForce|AMD)\b")
 # A device of NVIDIA's driver, as `ls -l` lists it.
 _DEVICE = re.compile(r"^c[rwx-]{9}[.+@]? .* (?:/dev/)?(nvidia[\w-]*)$")
+_STEP = re.compile(r"^(?:[+$>]+ *)?srun +\S+ +\S")
+_GPUS_OF_STEP = re.compile(r" --(?:gres|gpus)(?:-per-\w+)?[= ]")
+_NO_GPU = re.compile(r"--gres[= ]none\b|--gpus(?:-per-\w+)?[= ]0\b")
 _PIP = re.compile(r"^Successfully installed (.*)")
 # By the form of pip's requirements any name; in looser forms, which metrics have too, names of packages.
 _PACKAGE = re.compile(
@@ -52,7 +55,7 @@ _CONFLICT = re.compile(
 _ANY = re.compile(
     "|".join(
         f"(?:{item.pattern})"
-        for item in (_DF, _QUOTA, _SMI, _GPU, _DEVICE, _PIP, _PACKAGE, _CONFLICT, _TOOL, _MODULES)
+        for item in (_DF, _QUOTA, _SMI, _GPU, _DEVICE, _STEP, _PIP, _PACKAGE, _CONFLICT, _TOOL, _MODULES)
     )
 )
 # Words of a failure that make a row of a tool tell something.
@@ -94,6 +97,7 @@ def facts_above(
         told += _quoted(file, [row for row in rows if _QUOTA.search(row.text)])
     if kind in GPUS and (_OF_SETTINGS if kind == "config" else _OF_GPUS).search(text):
         told += [f"{file}:{row.number} shows {_SMI.findall(row.text)[0]}" for row in _last(rows, _SMI)]
+        told += _step(file, _last(rows, _STEP))
         told += _gpus(file, [row for row in rows if _GPU.search(row.text)])
         told += _devices(file, rows) if _OF_DEVICES.search(text) else ()
     if kind in SOFTWARE:
@@ -123,6 +127,19 @@ def _earlier(said: str) -> str:
 
 def _folder(mount: str) -> str:
     return f"{mount.rstrip('/')}/"
+
+
+def _step(file: str, rows: Iterable[Row]) -> Iterator[str]:
+    """The last `srun` above, where it names GPUs: a step may get fewer than its job has."""
+    for row in rows:
+        if not _GPUS_OF_STEP.search(row.text):
+            continue
+        word = (
+            "starts a step of Slurm without GPUs, whatever the job has"
+            if _NO_GPU.search(row.text)
+            else "shows"
+        )
+        yield f"{file}:{row.number} {word}: `{' '.join(row.text.split())[:MAX_SHOWN]}`"
 
 
 def _gpus(file: str, rows: Sequence[Row]) -> Iterator[str]:

@@ -476,6 +476,13 @@ def test_only_metric_that_ends_in_the_asked_name_is_judged(tmp_path: Path) -> No
     assert any("`rollout/raw_reward` was read in place of" in text for text in verdict.limitations)
 
 
+def test_metric_that_is_asked_for_as_it_is_logged_replaces_none(tmp_path: Path) -> None:
+    rows = [{"step": step, "objective/scores": step / 10} for step in range(1, 41)]
+    (tmp_path / "m.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    verdict = judged(tmp_path, "trl", "learning", "objective/scores")[1]
+    assert not any("in place of" in text for text in verdict.limitations)
+
+
 def test_metric_of_held_out_data_is_not_judged_for_that_of_training(tmp_path: Path) -> None:
     rows = [{"step": step, "eval/raw_reward": step / 10} for step in range(1, 41)]
     (tmp_path / "m.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
