@@ -7,8 +7,8 @@ from pathlib import Path
 from tests.judging.test_runs_as_people_have_them import judged, write
 
 OVERFLOW = (
-    "[2026-01-15 10:12:38,433] [INFO] [loss_scaler.py:183:update_scale] [deepspeed] OVERFLOW! Rank 0 Skipping step."
-    " Attempted loss scale: 65536, reducing to 32768"
+    "[2026-01-15 10:12:38,433] [INFO] [loss_scaler.py:183:update_scale] [deepspeed]"
+    " OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768"
 )
 
 
