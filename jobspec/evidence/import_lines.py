@@ -28,7 +28,7 @@ MAX_PLACES = 1000  # of one module in one log; each place is kept once
 DRIVER = re.compile(
     r"^(?:\w*TaskRunner\w*|main_task|\w*driver\w*|\w*vllm\w*|\w*sglang\w*|\w*environment\w*)$", re.I
 )
-PROCESS = re.compile(r"^\s*\((?:(?P<task>[^()]{1,120}?)\s+)?pid=\d+")
+PROCESS = re.compile(r"^\s*\((?:(?P<task>[^()]{1,120}?(?:\([^()]{0,80}\))?)\s+)?pid=\d+")
 RANK = re.compile(r"^\s*\[(?:rank|default)\d+\]:")
 WORKER = re.compile(r"\b(?:\w*worker\w*|rank|actor|remote)\b", re.IGNORECASE)
 # What stands before the path in a line that does not tell of an import.

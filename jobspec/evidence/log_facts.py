@@ -20,10 +20,12 @@ MAX_HITS = 10_000  # tasks that ended badly
 ENDED = re.compile(r"\[NRL_PHASE\](?:\[([^\]]*)\])?.* exiting \(exit_code=(\d+)\)")
 SRUN = re.compile(r"^srun: error: .*: Exited with exit code (\d+)")
 # What scripts of people say at their end; a trace of the shell (`+ echo ...`) is not what it says.
+# Python's launchers give the signal that ended a process as a negative code (`return code = -6`).
 # Behind the code a time or a duration may stand: `exit code 0, 4 h 17 min`.
 STATED = re.compile(
     r"(?i)^(?!\s*\+).*\b(?:exit(?:s|ed)?(?: with)?(?: (?:exit|return))?[ _]?(?:code|status)|return ?code|rc)"
-    r"\b[ =:]{1,3}(\d{1,3})(?:\W*|\W{0,2}(?:[,(=-]+|after|at|in) ?\d[\d:.TZ hmins+-]*\W*)$"
+    r"\b[ =:]{1,3}((?<=return code = )-\d{1,2}|\d{1,3})"
+    r"(?:\W*|\W{0,2}(?:[,(=-]+|after|at|in) ?\d[\d:.TZ hmins+-]*\W*)$"
 )
 # A line that is nothing but it, and the trace of such an `echo` or of a script's end; the script's own text,
 # as `cat` shows it, has `exit 1` too.

@@ -38,7 +38,8 @@ RESUMED = re.compile(
 )
 BESIDE_EACH_OTHER = re.compile(r"(?i)(?:rank|node|worker|host|gpu|task|actor|replica|server)[-_.]?\d")
 # Somebody, or a time limit.
-ENDED_FROM_OUTSIDE = {130: "SIGINT, as of Ctrl-C", 143: "SIGTERM, as of a time limit or `kill`"}
+SIGINT, SIGTERM = "SIGINT, as of Ctrl-C", "SIGTERM, as of a time limit or `kill`"
+ENDED_FROM_OUTSIDE = {130: SIGINT, -2: SIGINT, 143: SIGTERM, -15: SIGTERM}
 MIN_REPEATED = 3
 
 
@@ -199,7 +200,7 @@ def _exit_code(facts: Facts) -> tuple[int, EvidenceItem | None]:
         return code, item
     task = next(((code, item) for code, item in facts.tasks if code), None)
     # Of several logs one may be an earlier attempt's: a code of 0 among them leaves the others open.
-    stated = min(facts.stated.values(), key=lambda end: end[0], default=None)
+    stated = min(facts.stated.values(), key=lambda end: abs(end[0]), default=None)
     return stated or task or (0, None)
 
 

@@ -57,6 +57,7 @@ NETWORK, WAITS = "network", "train.waits"
 GRADIENT = "provider.nan-gradient"
 NO_NUMBER = frozenset({"provider.nan", GRADIENT})
 NO_GPU = "gpu.none"
+NOT_LEARNED, FAILED_REWARDS = ("provider.zero-gradient", "provider.zero-score"), "provider.reward-task"
 MISSED = frozenset({"image.command", "image.command-sh"})
 UNBOUND, START_UP_FILE = (
     "env.unbound",
@@ -65,7 +66,7 @@ UNBOUND, START_UP_FILE = (
 FROM_THE_START = (
     "look first at what the training starts from: of a resumed run the checkpoint (its weights, its optimizer"
     " and what the earlier log says of the same steps); else mask and rewards of the first batch (a group"
-    " of one answer, no token that counts), weights that were not loaded, the precision (fp16), code of the"
+    " of one answer, no token that counts), weights that were not loaded, the precision, code of the"
     " loss; `torch.autograd.set_detect_anomaly(True)` names the operation"
 )
 
@@ -167,6 +168,8 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
     works = {part.file: part.attempt.work for part in parts}
     matches = _with_launch(_with_late_effect(matches, parts))
     end = first_cause(matches)
+    if end is not None and end.signature in NOT_LEARNED:
+        return _with_failed_rewards(end, matches)
     if end is not None and end.signature in HANGS:
         return [with_last_work(end, works) if match is end else match for match in matches]
     if end is not None and end.signature == ABORTED:
@@ -238,6 +241,16 @@ def _script_went_on(match: Match, part: Part) -> Match:
         outlived = any(one.line > match.line and not (one.wrapper or is_end(one)) for one in part.matches)
     passed = match.signature == GRADIENT and later is not None and later.line > match.line
     return replace(match, survived=True) if outlived or passed else match
+
+
+def _with_failed_rewards(end: Match, matches: Sequence[Match]) -> list[Match]:
+    """The matches of a run that did not learn; calls of its reward function that failed come first."""
+    failed = next((match for match in matches if match.signature == FAILED_REWARDS), None)
+    if failed is None:
+        return list(matches)
+    fact = f"{end.file}:{end.line}: {end.title}"
+    told = replace(failed, survived=False, generic=False, facts=(*failed.facts, fact))
+    return rank(told if match is failed else match for match in matches)
 
 
 def _came_before(mark: Landmark, file: str, end: Match) -> bool:

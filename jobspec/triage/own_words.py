@@ -18,7 +18,7 @@ from jobspec.triage.signatures import Signature, filled, read_table
 from jobspec.triage.traceback import Traceback
 
 MAX_CHARS = 160  # of a program's words in a title
-NO_PLACE = "the code that raised it (no frame of a traceback was found above the line)"
+NO_PLACE = "the code that raised it"
 UNKNOWN = "exception"  # the class of an exception as such: only this class is replaced
 ROLLOUT = "rollout"
 _RAISED = re.compile(r"(?:^|[ :])((?:[A-Za-z_]\w*\.)*_?[A-Z]\w*)(?::\s+(\S.*?))?:?\s*$")

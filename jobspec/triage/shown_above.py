@@ -87,7 +87,8 @@ def facts_above(
     """What the rows above a failure say that concerns it."""
     told = list[str]()
     if kind in DISKS:
-        told += _quoted(file, [*_filled(text, rows), *(row for row in rows if _QUOTA.search(row.text))])
+        told += (_earlier(said) for said in _quoted(file, _filled(text, rows)))
+        told += _quoted(file, [row for row in rows if _QUOTA.search(row.text)])
     if kind in GPUS and (_OF_SETTINGS if kind == "config" else _OF_GPUS).search(text):
         told += [f"{file}:{row.number} shows {_SMI.findall(row.text)[0]}" for row in _last(rows, _SMI)]
         told += _gpus(file, [row for row in rows if _GPU.search(row.text)])
@@ -109,6 +110,11 @@ def _filled(text: str, rows: Iterable[Row]) -> Iterator[Row]:
     for row, match in found:
         if match[2] == deepest or (not deepest and int(match[1]) >= ALMOST_FULL):
             yield row
+
+
+def _earlier(said: str) -> str:
+    """A file system that was not full when the row was printed may have filled since."""
+    return said if " 100% " in said else said.replace(" shows ", " showed earlier ", 1)
 
 
 def _folder(mount: str) -> str:

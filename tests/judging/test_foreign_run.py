@@ -201,6 +201,17 @@ def test_line_that_the_run_outlived_is_not_the_cause(tmp_path: Path) -> None:
     assert any("train steps followed" in finding.what and finding.line == 1 for finding in verdict.findings)
 
 
+@pytest.mark.parametrize(("code", "result"), [(-6, Result.FAIL), (-15, Result.BLOCKED)])
+def test_signal_that_a_launcher_states_counts(tmp_path: Path, code: int, result: Result) -> None:
+    metrics(tmp_path)
+    launcher = "[2024-04-29 12:21:14,002] [ERROR] [launch.py:322:sigkill_handler] ['python', 'a.py']"
+    (tmp_path / "train.log").write_text(f"{STEPS}{launcher} exits with return code = {code}\n")
+    verdict = judge(tmp_path)
+    run = verdict.deliverable("Run")
+    assert verdict.result is result
+    assert run is not None and run.reason.startswith(f"the last exit code that a log states is {code}")
+
+
 @pytest.mark.parametrize(("code", "result"), [(0, Result.PASS), (1, Result.FAIL), (143, Result.BLOCKED)])
 def test_stated_exit_code_counts(tmp_path: Path, code: int, result: Result) -> None:
     metrics(tmp_path)

@@ -147,7 +147,7 @@ def test_logged_steps_stand_for_those_between(tmp_path: Path) -> None:
     training = item(judged(run.write(tmp_path))[1], "Training")
     assert training.status is Status.PASS
     assert "100 of 100 planned train steps ran, logged every 10 steps" in training.reason
-    assert "all values of 7 metrics are finite" in training.reason
+    assert "all values of 7 watched metrics are finite" in training.reason
 
 
 def test_steps_after_the_last_file_are_not_proved(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         output.print_json([as_json(match) for match in matches])
     elif not causes:
-        print("no known cause found")
+        print("triage knows no line of it as the cause of a failure")
     for match in () if args.json else (matches if args.all else causes[:1]):
         print(_text(match))
     return 1 if causes else 0
