@@ -12,6 +12,13 @@ from jobspec.triage.jobs import Part, attempts_of, jobs_of, lives
 from jobspec.triage.landmarks import Landmark
 from jobspec.triage.match import Match
 from jobspec.triage.nodes import with_nodes
+from jobspec.triage.quiet_causes import (
+    NOT_LEARNED,
+    with_failed_rewards,
+    with_server,
+    without_gpu,
+    without_server,
+)
 from jobspec.triage.ranking import (
     ABORTED,
     CLIENT,
@@ -27,7 +34,7 @@ from jobspec.triage.ranking import (
     rank,
     settle,
 )
-from jobspec.triage.shown_above import DISKS, MAX_SHOWN
+from jobspec.triage.shown_above import DISKS
 from jobspec.triage.signatures import NOTE
 from jobspec.triage.silence import STALL, with_last_work, with_silence
 
@@ -58,10 +65,6 @@ FOLLOWED = "inferred: another attempt followed"
 NETWORK, WAITS = "network", "train.waits"
 GRADIENT = "provider.nan-gradient"
 NO_NUMBER = frozenset({"provider.nan", GRADIENT})
-NO_GPU = "gpu.none"
-SERVER = "disk.server-silent"
-NOT_LEARNED, FAILED_REWARDS = ("provider.zero-gradient", "provider.zero-score"), "provider.reward-task"
-SERVERS = frozenset({"disk.lustre-server", "disk.server-silent"})
 MISSED = frozenset({"image.command", "image.command-sh"})
 UNBOUND, START_UP_FILE = (
     "env.unbound",
@@ -107,7 +110,7 @@ def conclude(logs: Sequence[Sequence[Part]]) -> list[Match]:
     found = [
         _as_effect(match)
         if match is cause and match.wrapper and match.kind == EFFECT
-        else _with_server(match, found)
+        else with_server(match, found)
         if match is cause and match.kind in DISKS
         else match
         for match in found
@@ -134,16 +137,6 @@ def _as_effect(match: Match) -> Match:
     cause = "it is an effect; of what, the lines around it may say, of which triage knows none as a cause"
     why = f"{match.why or match.title}; inferred: {cause}"
     return replace(match, why=why, kind=NETWORK if match.signature == CLIENT else match.kind)
-
-
-def _with_server(match: Match, found: Sequence[Match]) -> Match:
-    """The failure of a disk with what its log says of a server of files that does not answer."""
-    silent = next((one for one in found if one.signature in SERVERS and one.file == match.file), None)
-    if silent is None or silent is match:
-        return match
-    return replace(
-        match, facts=(*match.facts, f"{silent.file}:{silent.line} shows `{silent.text[:MAX_SHOWN]}`")
-    )
 
 
 def _begun(parts: Sequence[Part]) -> Sequence[Part]:
@@ -187,7 +180,7 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
     matches = _with_launch(_with_late_effect(matches, parts))
     end = first_cause(matches)
     if end is not None and end.signature in NOT_LEARNED:
-        return _with_failed_rewards(end, matches)
+        return with_failed_rewards(end, matches)
     if end is not None and end.signature in HANGS:
         return [with_last_work(end, works) if match is end else match for match in matches]
     if end is not None and end.signature == ABORTED:
@@ -217,36 +210,12 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
         told = told if told is not None and told.kind == STALL else end
         fix = AFTER_END if sure and told.kind == "time-limit" else told.fix
         told = replace(told, facts=(*told.facts, fact), fix=fix)
-    told = told or _without_gpu(end, matches) or _without_server(end, matches)
+    told = told or without_gpu(end, matches) or without_server(end, matches)
     if told is None:
         return matches
     if told.kind != STALL:
         return [told if match is end else match for match in matches]
     return _beside(told, matches, worked=any(work.last is not None for work in works.values()))
-
-
-def _without_gpu(end: Match, matches: Sequence[Match]) -> Match | None:
-    """The end of a run in which a process had found no GPU and gone on; None where no line says so."""
-    found = next((match for match in matches if match.signature == NO_GPU and match.survived), None)
-    if found is None:
-        return None
-    fact = f"{found.file}:{found.line} says that a process found no GPU: work on the CPU takes far longer"
-    return replace(end, facts=(*end.facts, fact))
-
-
-def _without_server(end: Match, matches: Sequence[Match]) -> Match | None:
-    """The end of a run of which some node's kernel had said that a file server does not answer; None where no
-    line says so."""
-    found = next((match for match in matches if match.signature == SERVER and not match.survived), None)
-    if found is None or found.time is None or end.time is None or found.time > end.time:
-        return None
-    fact = f"before it {found.file}:{found.line} says: {found.text[:100]}"
-    return replace(
-        end,
-        facts=(*end.facts, fact),
-        fix="see whether its last step or save is about as old as that line: if so, it most likely waited for"
-        f" that server, and more time does not help: {found.fix}; else: {end.fix}",
-    )
 
 
 def _only_a_signal(abort: Match) -> bool:
@@ -274,16 +243,6 @@ def _script_went_on(match: Match, part: Part) -> Match:
         outlived = any(one.line > match.line and not (one.wrapper or is_end(one)) for one in part.matches)
     passed = match.signature == GRADIENT and later is not None and later.line > match.line
     return replace(match, survived=True) if outlived or passed else match
-
-
-def _with_failed_rewards(end: Match, matches: Sequence[Match]) -> list[Match]:
-    """The matches of a run that did not learn; calls of its reward function that failed come first."""
-    failed = next((match for match in matches if match.signature == FAILED_REWARDS), None)
-    if failed is None:
-        return list(matches)
-    fact = f"{end.file}:{end.line}: {end.title}"
-    told = replace(failed, survived=False, generic=False, facts=(*failed.facts, fact))
-    return rank(told if match is failed else match for match in matches)
 
 
 def _came_before(mark: Landmark, file: str, end: Match) -> bool:

@@ -40,7 +40,7 @@ ACCEPTED = "note.submitted"
 TOLD_LAST = {
     "network.host-unresolved": frozenset({"network"}),
     "slurm.node-fail": frozenset({"ray", "network"}),
-    "gpu.bad-node": frozenset({"gpu", "collective"}),
+    **dict.fromkeys(("gpu.bad-node", "gpu.gsp"), frozenset({"gpu", "collective"})),
     **dict.fromkeys(
         ("container.driver", "container.gpu-cli", "container.gpu-hook"), frozenset({"container"})
     ),

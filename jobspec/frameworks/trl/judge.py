@@ -16,6 +16,7 @@ from jobspec.frameworks.shared.metric_deliverables import (
 )
 from jobspec.frameworks.trl.found_resume import PARTS, STATE, filled, judge_found, missing_shard, trained_by
 from jobspec.frameworks.trl.listed import only_listed, with_listed
+from jobspec.log_search import Hints, find_lines
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 ANY_ENGINE = "which engine generated is not judged"
 NOT_RATED = "jobspec read no `reward`: that a completion was rated is not proved"
 SAMPLED = re.compile(r"^(?:train/)?completions?[/_]")
+# Source: DeepSpeed `runtime/fp16/loss_scaler.py`, with fp16 alone.
+SKIPS = re.compile(r"\bOVERFLOW! Rank \d+ Skipping step\b")
 
 
 def judge(evidence: Evidence) -> Iterator[Deliverable]:
@@ -43,11 +46,26 @@ def _training(evidence: Evidence) -> Deliverable:
     found = training_deliverable(evidence, metric)
     if not evidence.foreign or not evidence.metrics.series(metric):
         return found
+    limits = tuple(_skipped(evidence))
     if evidence.metrics.series("reward"):
-        return replace(found, limits=(ANY_ENGINE,))
+        return replace(found, limits=(ANY_ENGINE, *limits))
     # Of SFT, DPO or a reward model nothing is to be rated.
     sampled = any(SAMPLED.search(name) for name in evidence.metrics.metrics)
-    return replace(found, limits=(NOT_RATED,)) if sampled else found
+    return replace(found, limits=(NOT_RATED, *limits) if sampled else (*found.limits, *limits))
+
+
+def _skipped(evidence: Evidence) -> Iterator[str]:
+    """Updates that the loss scaler left out: the trainer counts their steps all the same."""
+    for log in evidence.last.logs if evidence.last is not None else ():
+        lines = find_lines(evidence.root / log.path, Hints(("Skipping step",)))
+        numbers = [line.number for line in lines if SKIPS.search(line.text)]
+        if numbers:
+            told = "1 line of {} says" if len(numbers) == 1 else f"{len(numbers)} lines of {{}} say"
+            yield (
+                f"{told.format(log.path)} that DeepSpeed skipped an update for an overflow (the first: line"
+                f" {numbers[0]}): such a step counts as one that ran"
+            )
+            return
 
 
 def judge_checkpoint(evidence: Evidence) -> Deliverable:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MAX_LISTING = 64 * 1024
 NAMES = ("*.txt", "*.lst", "ls*", "listing*", "files*", "find*", "tree*")
 HEADING = re.compile(r"(?:^|\s)ls (?:.* )?(\S+)$|^(\S+):$")
+INSIDE = re.compile(r"(?!/|~|\.\.|(?:\./)?checkpoint-\d)")  # a heading of a folder's own `ls -R`, below it
 MODE = re.compile(r"[-dl][rwxsStT-]{2,9}[.+@]?$")  # of `ls -l`, `find -ls`
 NUMBER = re.compile(r"[\d.,:+TZ-]+[KMGTkB]?(?:iB|B)?$")  # sizes, dates, times
 LONG = re.compile(r"(?:^|\s)[-dl][rwxsStT-]{9}[.+@]?\s+\d+\s+\S+\s+\S+\s+(\d\S*)\s")
@@ -77,7 +78,10 @@ def _named(text: str, folder: str, own: bool) -> Iterator[tuple[str, str]]:
     for raw in text.splitlines():
         line, branch = raw.strip(), BRANCH.match(raw)
         if head := None if branch else HEADING.search(line):
-            above, below = _split(head[1] or head[2], folder)
+            place = head[1] or head[2]
+            above, below = _split(place, folder)
+            if below is None and own and INSIDE.match(place):
+                below = str(PurePosixPath(place))
             continue
         if not line:
             below = "" if own else None

@@ -70,3 +70,14 @@ def test_forms_of_a_listing(tmp_path: Path, text: str) -> None:
 )
 def test_what_is_no_file_of_it(tmp_path: Path, text: str) -> None:
     assert listed(tmp_path, text) == ()
+
+
+@pytest.mark.parametrize(
+    ("head", "named"), [("global_step300", True), ("./checkpoint-200", False), ("/s/old", False)]
+)
+def test_a_heading_in_the_folders_own_listing(tmp_path: Path, head: str, named: bool) -> None:
+    """`ls -R` in the folder itself names DeepSpeed's files below the heading of their own folder."""
+    shard = "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"
+    text = f"scheduler.pt\n\n{head}:\n-rw-r--r-- 1 u g 6.1G Apr 16 21:43 {shard}\n"
+    files = listed(tmp_path, text, "out/checkpoint-300/listing.txt")
+    assert files == ((f"global_step300/{shard}", "scheduler.pt") if named else ("scheduler.pt",))
