@@ -23,7 +23,8 @@ SRUN = re.compile(r"^srun: error: .*: Exited with exit code (\d+)")
 # Python's launchers give the signal that ended a process as a negative code (`return code = -6`).
 # Behind the code a time or a duration may stand: `exit code 0, 4 h 17 min`.
 STATED = re.compile(
-    r"(?i)^(?!\s*\+).*\b(?:exit(?:s|ed)?(?: with)?(?: (?:exit|return))?[ _]?(?:code|status)|return ?code|rc)"
+    r"(?i)^(?!\s*\+).*\b(?:exit(?:s|ed)?(?: with)?(?: (?:exit|return))?[ _]?(?:code|status)|return ?code|rc"
+    r"|(?:done|ended|finished|over|completed?)[,:;] exit)"
     r"\b[ =:]{1,3}((?<=return code = )-\d{1,2}|\d{1,3})"
     r"(?:\W*|\W{0,2}(?:[,(=-]+|after|at|in) ?\d[\d:.TZ hmins+-]*\W*)$"
 )

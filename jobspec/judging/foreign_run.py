@@ -347,6 +347,8 @@ def _limitations(
         yield expectation.inferred
     metrics = foreign.evidence.metrics
     for asked, logged in metrics.names.items():
+        if logged == expectation.learning:
+            continue  # asked for by this name
         yield f"`{logged}` was read in place of `{asked}`"
     for source in metrics.inferred:
         if any(row.source == source for row in metrics):

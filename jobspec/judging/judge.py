@@ -32,6 +32,7 @@ from jobspec.judging.not_proved import limitations, with_limits
 from jobspec.metrics.names import FIGURES, find_metric, own_names
 from jobspec.metrics.training_health import troubles
 from jobspec.triage import Match
+from jobspec.triage.conclusion import FOLLOWED
 from jobspec.triage.signatures import NOTE, SECRET
 from jobspec.verdict import (
     FIGURE_SHARE,
@@ -264,7 +265,13 @@ def line_findings(
     findings.extend(
         _suspicious(match, ", and train steps followed", "training went on after it, or began anew")
         if match.trained_on
-        else _suspicious(match, "", "jobspec does not take it for the cause")
+        else _suspicious(
+            match,
+            "",
+            "another attempt followed it"
+            if match.why.endswith(FOLLOWED)
+            else "jobspec does not take it for the cause of the verdict",
+        )
         for match in survived
     )
     failures = [

@@ -62,7 +62,7 @@ def all_finite(table: Table) -> str:
     names = [name for name in watched(table) if name not in passed]
     told = "jobspec read no metric that has to be finite"
     if names:
-        which = f"`{names[0]}`" if len(names) == 1 else f"{len(names)} watched metrics"
+        which = f"`{names[0]}`" if len(names) == 1 else f"the {len(names)} metrics that jobspec watches"
         every = f" ({some(names, MAX_NAMED)})" if len(names) > 1 else ""
         told = f"all values of {which} are finite{every}"
     return "; ".join([told, *(_passed(name, table.series(name)) for name in passed)])

@@ -93,7 +93,7 @@ class Signal:
         chance = f", trend by Mann-Kendall: one-sided p = {self.p_value:.2g}" if asked > 0 else ""
         return (
             f"{self.start:.4g} -> {self.end:.4g} (means of {self.window * averaged} values at each end of"
-            f" {of_all}), {in_means}{slope}noise {self.noise:.2g}{size}{chance}"
+            f" {of_all}), {in_means}{slope}noise {self.noise:.2g} about its best smooth curve{size}{chance}"
         )
 
     def limitation(self) -> str:

@@ -26,7 +26,8 @@ NO_GRADIENT = (
     " no token has a label, or a loss scaler skips the step"
 )
 UNTRAINED = (
-    "look at which parameters require gradients, at the labels of a batch, and for skipped steps in the log"
+    "look at which parameters require gradients, at the labels of a batch (of KTO booleans), and for skipped"
+    " steps in the log"
 )
 # Not those of DPO, whose rewards are the model's own.
 REWARDED = re.compile(

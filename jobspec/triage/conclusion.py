@@ -27,6 +27,7 @@ from jobspec.triage.ranking import (
     rank,
     settle,
 )
+from jobspec.triage.shown_above import DISKS, MAX_SHOWN
 from jobspec.triage.signatures import NOTE
 from jobspec.triage.silence import STALL, with_last_work, with_silence
 
@@ -53,11 +54,14 @@ ABORT_OF_HUNG = (
     " parser, a regular expression) needs a time-out for each; else see what that frame waits for, and take"
     " stacks (`py-spy dump`) of the other processes when it stands still again"
 )
+FOLLOWED = "inferred: another attempt followed"
 NETWORK, WAITS = "network", "train.waits"
 GRADIENT = "provider.nan-gradient"
 NO_NUMBER = frozenset({"provider.nan", GRADIENT})
 NO_GPU = "gpu.none"
+SERVER = "disk.server-silent"
 NOT_LEARNED, FAILED_REWARDS = ("provider.zero-gradient", "provider.zero-score"), "provider.reward-task"
+SERVERS = frozenset({"disk.lustre-server", "disk.server-silent"})
 MISSED = frozenset({"image.command", "image.command-sh"})
 UNBOUND, START_UP_FILE = (
     "env.unbound",
@@ -66,8 +70,8 @@ UNBOUND, START_UP_FILE = (
 FROM_THE_START = (
     "look first at what the training starts from: of a resumed run the checkpoint (its weights, its optimizer"
     " and what the earlier log says of the same steps); else mask and rewards of the first batch (a group"
-    " of one answer, no token that counts), weights that were not loaded, the precision, code of the"
-    " loss; `torch.autograd.set_detect_anomaly(True)` names the operation"
+    " of one answer, no token that counts), weights that were not loaded, an overflow in fp16, code"
+    " of the loss; `torch.autograd.set_detect_anomaly(True)` names the operation"
 )
 
 
@@ -101,7 +105,11 @@ def conclude(logs: Sequence[Sequence[Part]]) -> list[Match]:
         ]
     cause = first_cause(found)
     found = [
-        _as_effect(match) if match is cause and match.wrapper and match.kind == EFFECT else match
+        _as_effect(match)
+        if match is cause and match.wrapper and match.kind == EFFECT
+        else _with_server(match, found)
+        if match is cause and match.kind in DISKS
+        else match
         for match in found
     ]
     return rank([*found, *(_as_earlier(match) for matches in ends for match in matches)])
@@ -126,6 +134,16 @@ def _as_effect(match: Match) -> Match:
     cause = "it is an effect; of what, the lines around it may say, of which triage knows none as a cause"
     why = f"{match.why or match.title}; inferred: {cause}"
     return replace(match, why=why, kind=NETWORK if match.signature == CLIENT else match.kind)
+
+
+def _with_server(match: Match, found: Sequence[Match]) -> Match:
+    """The failure of a disk with what its log says of a server of files that does not answer."""
+    silent = next((one for one in found if one.signature in SERVERS and one.file == match.file), None)
+    if silent is None or silent is match:
+        return match
+    return replace(
+        match, facts=(*match.facts, f"{silent.file}:{silent.line} shows `{silent.text[:MAX_SHOWN]}`")
+    )
 
 
 def _begun(parts: Sequence[Part]) -> Sequence[Part]:
@@ -199,7 +217,7 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
         told = told if told is not None and told.kind == STALL else end
         fix = AFTER_END if sure and told.kind == "time-limit" else told.fix
         told = replace(told, facts=(*told.facts, fact), fix=fix)
-    told = told or _without_gpu(end, matches)
+    told = told or _without_gpu(end, matches) or _without_server(end, matches)
     if told is None:
         return matches
     if told.kind != STALL:
@@ -214,6 +232,21 @@ def _without_gpu(end: Match, matches: Sequence[Match]) -> Match | None:
         return None
     fact = f"{found.file}:{found.line} says that a process found no GPU: work on the CPU takes far longer"
     return replace(end, facts=(*end.facts, fact))
+
+
+def _without_server(end: Match, matches: Sequence[Match]) -> Match | None:
+    """The end of a run of which some node's kernel had said that a file server does not answer; None where no
+    line says so."""
+    found = next((match for match in matches if match.signature == SERVER and not match.survived), None)
+    if found is None or found.time is None or end.time is None or found.time > end.time:
+        return None
+    fact = f"before it {found.file}:{found.line} says: {found.text[:100]}"
+    return replace(
+        end,
+        facts=(*end.facts, fact),
+        fix="see whether its last step or save is about as old as that line: if so, it most likely waited for"
+        f" that server, and more time does not help: {found.fix}; else: {end.fix}",
+    )
 
 
 def _only_a_signal(abort: Match) -> bool:
@@ -378,5 +411,5 @@ def _told(number: int, matches: list[Match]) -> str:
 def _as_earlier(match: Match) -> Match:
     if match.verdict == NOTE:
         return match
-    why = f"{match.title}; inferred: another attempt followed"
+    why = f"{match.title}; {FOLLOWED}"
     return replace(match, verdict=NOTE, survived=True, why=why)

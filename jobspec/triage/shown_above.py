@@ -26,6 +26,11 @@ _DF = re.compile(r"^(?!/dev/loop)\S+ +[\d.]+[KMGTPE]?i?B? +[\d.]+\S* +[\d.]+\S* 
 _QUOTA = re.compile(r"^\s*/\S*\s+[\d.]+[KMGTPEkmgt]?B?\*\s")
 _SMI = re.compile(r"\bDriver Version: [\d.]+ +CUDA Version: [\d.]+")
 _GPU = re.compile(r"^GPU \d+: [^(]*\(UUID: |^\| +\d+ +(?:NVIDIA|Tesla|Quadro|GeForce|AMD)\b")
+# A device of NVIDIA's driver, as `ls -l` lists it.
+_DEVICE = re.compile(r"^c[rwx-]{9}[.+@]? .* (?:/dev/)?(nvidia[\w-]*)$")
+_STEP = re.compile(r"^(?:[+$>]+ *)?srun +\S+ +\S")
+_GPUS_OF_STEP = re.compile(r" --(?:gres|gpus)(?:-per-\w+)?[= ]")
+_NO_GPU = re.compile(r"--gres[= ]none\b|--gpus(?:-per-\w+)?[= ]0\b")
 _PIP = re.compile(r"^Successfully installed (.*)")
 # By the form of pip's requirements any name; in looser forms, which metrics have too, names of packages.
 _PACKAGE = re.compile(
@@ -50,7 +55,7 @@ _CONFLICT = re.compile(
 _ANY = re.compile(
     "|".join(
         f"(?:{item.pattern})"
-        for item in (_DF, _QUOTA, _SMI, _GPU, _PIP, _PACKAGE, _CONFLICT, _TOOL, _MODULES)
+        for item in (_DF, _QUOTA, _SMI, _GPU, _DEVICE, _STEP, _PIP, _PACKAGE, _CONFLICT, _TOOL, _MODULES)
     )
 )
 # Words of a failure that make a row of a tool tell something.
@@ -64,6 +69,7 @@ _CLASSES = (
     (re.compile(r"\bAccelerator\b"), "accelerate"),
     (re.compile(r"\bLoraConfig\b|\bPeft(?:Model|Config)\w*\b"), "peft"),
 )
+_OF_DEVICES = re.compile(r"CUDA (?:driver )?initialization|no CUDA-capable device")
 _OF_SETTINGS = re.compile(r"(?i)\bgpus?\b|driver|capability|ordinal")  # of settings the GPUs matter to these
 _WORDS = re.compile(r"[A-Za-z][\w.-]*")
 _INSTALLED = re.compile(r"(?:site|dist)-packages/(\w+)")
@@ -91,7 +97,9 @@ def facts_above(
         told += _quoted(file, [row for row in rows if _QUOTA.search(row.text)])
     if kind in GPUS and (_OF_SETTINGS if kind == "config" else _OF_GPUS).search(text):
         told += [f"{file}:{row.number} shows {_SMI.findall(row.text)[0]}" for row in _last(rows, _SMI)]
+        told += _step(file, _last(rows, _STEP))
         told += _gpus(file, [row for row in rows if _GPU.search(row.text)])
+        told += _devices(file, rows) if _OF_DEVICES.search(text) else ()
     if kind in SOFTWARE:
         told += _packages(file, text, frames, rows, whole=kind == "image")
         told += _quoted(file, _last(rows, _TOOL, all_kinds=True) if _OF_TOOLS.search(text) else ())
@@ -121,12 +129,33 @@ def _folder(mount: str) -> str:
     return f"{mount.rstrip('/')}/"
 
 
+def _step(file: str, rows: Iterable[Row]) -> Iterator[str]:
+    """The last `srun` above, where it names GPUs: a step may get fewer than its job has."""
+    for row in rows:
+        if not _GPUS_OF_STEP.search(row.text):
+            continue
+        word = (
+            "starts a step of Slurm without GPUs, whatever the job has"
+            if _NO_GPU.search(row.text)
+            else "shows"
+        )
+        yield f"{file}:{row.number} {word}: `{' '.join(row.text.split())[:MAX_SHOWN]}`"
+
+
 def _gpus(file: str, rows: Sequence[Row]) -> Iterator[str]:
     if rows:
         numbers = {found[0] for row in rows if (found := re.search(r"\d+", _name(row.text)))}
         more = f"; such lines above name {len(numbers)} different GPU numbers" if len(numbers) > 1 else ""
         more = more or (", and no other GPU number above" if numbers else "")
         yield f"{file}:{rows[0].number} lists `{_name(rows[0].text)}`{more}"
+
+
+def _devices(file: str, rows: Iterable[Row]) -> Iterator[str]:
+    """The devices that a listing shows, where it lacks the one that CUDA needs beside those of the GPUs."""
+    found = {match[1]: row.number for row in rows if (match := _DEVICE.search(row.text))}
+    if "nvidiactl" in found and "nvidia-uvm" not in found:
+        shown, line = ", ".join(found), min(found.values())
+        yield f"devices listed from {file}:{line} on: {shown}, not nvidia-uvm, which CUDA needs"
 
 
 def _name(text: str) -> str:

@@ -21,8 +21,8 @@ FEW_LINES = 20  # without a time, which a run that does nothing may print
 # Slurm's clock may show another zone than the program's: whole hours, and India's.
 ZONES_S = tuple(3600.0 * hours for hours in (*range(1, 15), 5.5))
 FIX = (
-    "find what it waited for from that line on, in the logs of the other workers and servers; if it stands"
-    " still again, take stacks (`py-spy dump`) before it ends"
+    "find what it waited for from that line on, here and in the logs of other workers and servers,"
+    " if any; if it stands still again, take stacks (`py-spy dump`) before it ends"
 )
 
 
@@ -43,6 +43,15 @@ NCCL_LAST = (
     " `NCCL_P2P_DISABLE=1` and `--disable-custom-all-reduce`; where that helps, suspect peer-to-peer between"
     " the GPUs (IOMMU, ACS, driver) and tell the admins. Else `NCCL_DEBUG=INFO` and stacks (`py-spy dump`) of"
     " all workers"
+)
+
+# A resumed run of transformers reads the batches again that it has trained on; its bar stands at 0 meanwhile.
+SKIPS = re.compile(r"\bWill skip the first \d+ epochs then the first [1-9]\d* batches\b")
+AT_ZERO = re.compile(r"\| *0/\d+ \[")
+SKIPS_FIX = (
+    "see by other lines, or by stacks (`py-spy dump`), whether it was still skipping: then it needs more"
+    " time, or data that can begin at that place (a stateful loader, `skip` on shards), or"
+    " `ignore_data_skip=True`, which trains on the first batches again; else find what it waited for"
 )
 
 WAITED = "collective"  # the class of a hang whose cause the log shows
@@ -107,6 +116,11 @@ def with_silence(end: Match, works: Mapping[str, Work]) -> Match | None:
         silence = _at_last_word(silence)
     if silence is None or not silence.is_long:
         return None
+    skips = silence.work.phase
+    said = SKIPS.search(skips.text) if skips is not None else None
+    if skips is not None and said is not None and _right_after(skips, silence):
+        fact = f"{silence.file}:{skips.line} says `{said[0]}`, and no step is known after it"
+        return replace(end, facts=(*end.facts, fact), fix=SKIPS_FIX)
     if silence.doubtful:
         where = f"{silence.file}:{silence.last.line}, {_span(silence.seconds)} before"
         fact = f"no known sign of work after {where}, if all clocks show one zone"
@@ -231,6 +245,12 @@ def _silence(end: Match, works: Mapping[str, Work]) -> Silence | None:
     zones = ZONES_S if dated else (*ZONES_S, *(DAY_S - zone for zone in ZONES_S))
     doubtful = any(-60 <= slurm - zone <= usual for zone in zones) and works[file].waited < LEAST_GUESSED_S
     return Silence(file, last, works[file], slurm, doubtful)
+
+
+def _right_after(skips: Sign, silence: Silence) -> bool:
+    """Whether the skip is the last sign of work, but for a bar at 0."""
+    last = silence.work.last
+    return last is not None and (last.line == skips.line or AT_ZERO.search(last.text) is not None)
 
 
 def _fix(text: str) -> str:

@@ -29,6 +29,7 @@ BAR = kind("%|", r"%\|[^|]*\| *\d")
 PHASES = (
     kind("▶ "),  # NeMo-RL
     kind("= Step ", r"^=+ Step \d+/\d+ =+$"),
+    kind("Will skip the first "),  # transformers, of a resumed run
     kind("Started: '"),  # SkyRL
     kind("Finished: '"),
     kind("Saving checkpoint"),

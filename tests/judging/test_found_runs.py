@@ -147,7 +147,7 @@ def test_logged_steps_stand_for_those_between(tmp_path: Path) -> None:
     training = item(judged(run.write(tmp_path))[1], "Training")
     assert training.status is Status.PASS
     assert "100 of 100 planned train steps ran, logged every 10 steps" in training.reason
-    assert "all values of 7 watched metrics are finite" in training.reason
+    assert "all values of the 7 metrics that jobspec watches are finite" in training.reason
 
 
 def test_steps_after_the_last_file_are_not_proved(tmp_path: Path) -> None:
@@ -474,6 +474,13 @@ def test_only_metric_that_ends_in_the_asked_name_is_judged(tmp_path: Path) -> No
     verdict = judged(tmp_path, "command", "run", "raw_reward", "max(raw_reward) > 3.5")[1]
     assert verdict.result is Result.PASS
     assert any("`rollout/raw_reward` was read in place of" in text for text in verdict.limitations)
+
+
+def test_metric_that_is_asked_for_as_it_is_logged_replaces_none(tmp_path: Path) -> None:
+    rows = [{"step": step, "objective/scores": step / 10} for step in range(1, 41)]
+    (tmp_path / "m.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    verdict = judged(tmp_path, "trl", "learning", "objective/scores")[1]
+    assert not any("in place of" in text for text in verdict.limitations)
 
 
 def test_metric_of_held_out_data_is_not_judged_for_that_of_training(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ END = "{'train_runtime': 400.0, 'epoch': 1.0}"
         ([*trainer(60, 60), "exit=0"], {}, PASS, LAST),
         ([*trainer(60, 60), "+ exit code 0"], {}, PASS, LAST),
         ([*trainer(60, 60), "run.py ended with exit code 0, 4 h 17 min"], {}, PASS, LAST),
+        ([*trainer(60, 60), "train_sft: done, exit 0"], {}, PASS, LAST),
         (trainer(60, 60), {"exit_code": "0"}, PASS, "exit code 0 (exit_code:1)"),
         (trainer(60, 60), {"sacct.txt": SLURM}, PASS, "(sacct.txt:2)"),
         (trainer(40, 60), {"exit_code": "0"}, BLOCKED, "step 41 is the first missing one"),

@@ -224,7 +224,7 @@ def test_line_of_the_shutdown_is_not_said_to_be_outlived(tmp_path: Path) -> None
     assert [(one.what, one.fix) for one in found] == [
         (
             "a line looks like a failure: Killed",
-            "look at the line once: jobspec does not take it for the cause",
+            "look at the line once: jobspec does not take it for the cause of the verdict",
         )
     ]
 

@@ -79,7 +79,7 @@ def test_what_was_scanned_is_said() -> None:
         "all values of `loss` are finite; "
         "`train/grad_norm` is inf in 1 of 3 logged steps, and a number again after"
     )
-    assert (
-        all_finite(table(loss=0.1, kl=0.2, lr=1.0)) == "all values of 2 watched metrics are finite (loss, kl)"
+    assert all_finite(table(loss=0.1, kl=0.2, lr=1.0)) == (
+        "all values of the 2 metrics that jobspec watches are finite (loss, kl)"
     )
     assert all_finite(table(lr=1.0)) == "jobspec read no metric that has to be finite"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from jobspec.triage import first_cause, load_signatures, scan_lines
+from jobspec.triage.own_advice import ASKS
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 SAMPLES: list[dict[str, Any]] = json.loads((FIXTURES / "failure_samples.json").read_text())
@@ -187,7 +188,8 @@ def test_each_step_is_told_for_a_sample(signature: Any) -> None:
     told = [scan_lines(sample.splitlines())[0].fix for sample in signature.samples]
     for _, step in signature.fix.steps:
         whole = re.compile(re.sub(r"\\{\w+\\}", ".*", re.escape(step)))
-        assert any(whole.fullmatch(fix) for fix in told), step
+        quoted = step.startswith(ASKS) and any(fix.startswith("its own words") for fix in told)
+        assert quoted or any(whole.fullmatch(fix) for fix in told), step
     assert signature.fix.steps[-1][0].pattern == ""
 
 

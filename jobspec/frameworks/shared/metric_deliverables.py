@@ -225,7 +225,7 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
         reason = (
             f"{len(rows)} records were read and no step's number beside them, and a checkpoint is of a later"
         )
-        reason += " step than their count: jobspec does not know of which step the last one is"
+        reason += " step than their count: the step of the last one is not proved"
         return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
     if gaps:
         kept_in_part = evidence.foreign and not failure_shown(evidence)

@@ -52,7 +52,8 @@ def with_listed(evidence: Evidence, saved: Checkpoint) -> tuple[Checkpoint, List
 def only_listed(saved: Checkpoint, listing: Listing) -> str:
     """The limitation of what rests on a listing."""
     return (
-        f"that `{Path(saved.path).name}` is whole rests on `{listing.name}`: jobspec did not see those files"
+        f"that `{Path(saved.path).name}` is whole rests on `{listing.name}`:"
+        " jobspec did not see all its files"
     )
 
 

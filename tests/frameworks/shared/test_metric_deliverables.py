@@ -28,7 +28,7 @@ def test_checkpoint_of_a_later_step_shows_that_records_are_missing() -> None:
     assert found.status is Status.BLOCKED
     assert found.reason == (
         "10 records were read and no step's number beside them, and a checkpoint is of a later step than"
-        " their count: jobspec does not know of which step the last one is"
+        " their count: the step of the last one is not proved"
     )
 
 

@@ -36,7 +36,7 @@ def test_real_run_passes_its_level() -> None:
     assert found["Checkpoint"].reason == "complete up to step 4"
     assert found["Resume"].reason == "a new process went on from step 2 to 4"
     assert found["Training"].reason.startswith(
-        "4 of 4 planned train steps ran; all values of 22 watched metrics"
+        "4 of 4 planned train steps ran; all values of the 22 metrics that jobspec watches"
     )
     assert (found["Environment"].status, found["Environment"].required) == (Status.FAIL, False)
 
