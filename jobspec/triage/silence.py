@@ -181,7 +181,7 @@ def _waited(hang: Match, works: Mapping[str, Work]) -> tuple[str, Sign, str] | N
     pattern = SAVE if last.line < hang.line else SAVE_ENDED
     if pattern.search(last.text):
         return hang.file, last, SAVE_FIX
-    return (hang.file, last, ALONE_FIX) if last.line < hang.line and ALONE.search(last.text) else None
+    return (hang.file, last, ALONE_FIX) if ALONE.search(last.text) else None  # it may print on below
 
 
 def _after(silence: Silence) -> tuple[str, ...]:
