@@ -67,7 +67,9 @@ SKYRL_RESUME = re.compile(
     r"(?:Resum(?:ing|ed training)|loaded complete checkpoint state) from global_step[:_]? ?(\d{1,15})"
 )
 # Who prints a line: an actor of Ray, a task of srun, a rank of torchrun.
-STREAM = re.compile(r"^\s*(?:\(([^()]{1,120}?(?:\([^()]{0,80}\))? pid=\d+[^()]*)\)|(\d{1,5}): |\[((?:rank|default)\d+)\])")
+STREAM = re.compile(
+    r"^\s*(?:\(([^()]{1,120}?(?:\([^()]{0,80}\))? pid=\d+[^()]*)\)|(\d{1,5}): |\[((?:rank|default)\d+)\])"
+)
 DICT_ITEM = re.compile(r"['\"]([\w/@. -]+)['\"]: ('[^']*'|\"[^\"]*\"|[^,{}\[\]]+)(?=[,}])")
 # Every line with a metric holds one of these: the rest is not looked at closer. Each costs a search of the
 # whole log, so the marks of lines that need a beginning before them are looked for behind it only.

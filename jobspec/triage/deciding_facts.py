@@ -32,8 +32,9 @@ _TRIED = re.compile(r"Tried to allocate ([\d.]+ [KMG]iB)")
 _FREE = re.compile(r"of which ([\d.]+ [KMG]iB) is free")
 # What one process and the whole GPU hold, where the line tells of no other process.
 _HELD = re.compile(
-    r"capacity of ([\d.]+) GiB of which ([\d.]+) ([MG])iB is free\. (?:Including non-PyTorch memory, this process"
-    r"|Process (\d+)) has ([\d.]+) GiB memory in use\. (?!Process|Including)"
+    r"capacity of ([\d.]+) GiB of which ([\d.]+) ([MG])iB is free\."
+    r" (?:Including non-PyTorch memory, this process|Process (\d+)) has ([\d.]+) GiB memory in use\."
+    r" (?!Process|Including)"
 )
 _MUCH = 0.1  # of a GPU: held by others
 _ALLOWED = re.compile(r"([\d.]+ [KMG]iB) allowed;")  # the process's share, where one is set
