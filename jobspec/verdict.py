@@ -180,7 +180,8 @@ class Verdict:
         seen = cause is not None and any(
             (i.name, i.reason) == (cause.kind, cause.text) for i in self.deliverables
         )
-        return "what did not pass" if seen else "first cause"
+        several = sum(i.status in (Status.FAIL, Status.BLOCKED) for i in self.deliverables) > 1
+        return ("one that did not pass" if several else "what did not pass") if seen else "first cause"
 
     def deliverable(self, name: str) -> Deliverable | None:
         """The deliverable called `name`, or None."""

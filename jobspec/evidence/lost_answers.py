@@ -16,6 +16,7 @@ from jobspec.log_text import RAY_REPEATED
 from jobspec.metrics import Row, Table
 
 ZERO, LEFT_OUT = "counted with a reward of 0", "left out"
+UNCHECKED = "not compared with it"  # scored with a fixed value, or not at all
 MOST = 0.5  # a reward of less than half of the answers shows nothing about all
 SHOWN = 200
 
@@ -76,6 +77,8 @@ _LINES = (
     _Line("All outputs are loss masked", "batches of answers", LEFT_OUT),
     # TRL 1.16.0: trainer/grpo_trainer.py
     _Line("All reward functions returned None for the following kwargs", "answers without any reward", ZERO),
+    # open-r1 and what was made from it: the reward is None there, in older ones 1.0, in others 0
+    _Line("Failed to parse gold solution", "answers whose reference solution was not parsed", UNCHECKED),
 )  # fmt: skip
 _METRICS = (
     _Metric("generate/num_error_trajectories", "trajectories that failed"),  # SkyRL

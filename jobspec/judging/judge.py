@@ -21,7 +21,7 @@ from jobspec.evidence.deliverables import (
     run_deliverable,
 )
 from jobspec.evidence.evidence import Attempt, Evidence
-from jobspec.evidence.lost_answers import ZERO, Lost
+from jobspec.evidence.lost_answers import UNCHECKED, ZERO, Lost
 from jobspec.evidence.read import CLOSED, RECORDS
 from jobspec.evidence.repo_tests import other_checks
 from jobspec.evidence.services import service_deliverables
@@ -308,6 +308,12 @@ def _lost(lost: Lost) -> Finding:
     if lost.fate != ZERO:
         why = "the reward is that of the others alone"
     fix = "find out why these failed before you believe the reward"
+    if lost.fate == UNCHECKED:
+        why = "such an answer has no reward, or a fixed one, whatever it says"
+        fix = (
+            "give the solutions in the form that the parser of the reward takes (mostly LaTeX: `$72$`,"
+            " `\\boxed{72}`), or let it take theirs, and try the reward on some rows of the data"
+        )
     return warning("metrics.lost-answers", f"{lost}: {lost.text}", why, fix).at(lost.file, lost.line)
 
 

@@ -35,7 +35,7 @@ GRADIENT_GROWTH, GRADIENT_MOST = 30, 10.0
 GAP_GROWTH = 5
 FROZEN_SAMPLES = "mostly the sampled policy never changes, or the value is not computed anew"
 FROM_THE_START = "look at what the training starts from: data, loss mask, weights, precision"
-CONSTANT = "a reward that never moves shows no learning; mostly every answer earns the same"
+CONSTANT = "a reward that never moves shows no learning: every answer earns the same, or none gets a value"
 
 
 Check = Callable[[Rows], Iterator[Trouble]]

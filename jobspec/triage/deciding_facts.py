@@ -32,8 +32,9 @@ _TRIED = re.compile(r"Tried to allocate ([\d.]+ [KMG]iB)")
 _FREE = re.compile(r"of which ([\d.]+ [KMG]iB) is free")
 # What one process and the whole GPU hold, where the line tells of no other process.
 _HELD = re.compile(
-    r"capacity of ([\d.]+) GiB of which ([\d.]+) ([MG])iB is free\. Including non-PyTorch memory,"
-    r" this process has ([\d.]+) GiB"
+    r"capacity of ([\d.]+) GiB of which ([\d.]+) ([MG])iB is free\."
+    r" (?:Including non-PyTorch memory, this process|Process (\d+)) has ([\d.]+) GiB memory in use\."
+    r" (?!Process|Including)"
 )
 _MUCH = 0.1  # of a GPU: held by others
 _ALLOWED = re.compile(r"([\d.]+ [KMG]iB) allowed;")  # the process's share, where one is set
@@ -69,18 +70,29 @@ def facts_of_line(match: Match) -> tuple[str, ...]:
         allowed = _ALLOWED.search(match.text)
         limit = f"; the process may take {allowed[1]} in all" if allowed else ""
         said = f"asked for {tried[1]}" + (f", {free[1]} were free" if free else "") + limit
-        return (f"{said}{_of_others(match.text)}",)
+        return (f"{said}{_of_others(match.text, tried[1])}",)
     return ()
 
 
-def _of_others(text: str) -> str:
+def _of_others(text: str, tried: str) -> str:
     """How much of the GPU is held by others than the process, where that is much."""
     held = _HELD.search(text)
     if held is None:
         return ""
-    total, own = float(held[1]), float(held[4])
+    total, own = float(held[1]), float(held[5])
     others = total - own - float(held[2]) / (1024 if held[3] == "M" else 1)
-    return f"; about {others:.1f} of {total:g} GiB are not this process's" if others > _MUCH * total else ""
+    if others <= _MUCH * total:
+        return ""
+    whose = f"of process {held[4]}, the only one that the line names" if held[4] else "this process's"
+    said = f"; about {others:.1f} of {total:g} GiB are neither free nor {whose}"
+    if total - own < _gib(tried):
+        said += f": with these free it would be {total - own:.1f} GiB, still less than was asked for"
+    return said
+
+
+def _gib(size: str) -> float:
+    number, unit = size.split()
+    return float(number) / {"G": 1, "M": 1 << 10, "K": 1 << 20}[unit[0]]
 
 
 def recorded(match: Match, facts: Mapping[str, Any]) -> tuple[str, ...]:

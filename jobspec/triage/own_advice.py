@@ -11,7 +11,7 @@ ASKS = "see what the line refuses or asks for"  # how a fix begins that leaves a
 # Where another voice speaks: a logger, a launcher, a shell, a bar, the next exception.
 _OTHER_VOICE = re.compile(
     r"\[|\d+[-/:.]|[EWIF]\d{4} |Traceback\b|During handling|The above exception|srun|slurm|wandb:|\+"
-    r"|[=*─-]{3}|(?:[A-Za-z_][\w.]*\.)?_?[A-Z]\w*(?:Error|Exception|Warning)\b|File \"|\{'|.*\d%\|"
+    r"|[=*─-]{3}|(?:[A-Za-z_][\w.]*\.)?_?[A-Z]\w*(?:Error|Exception|Warning)\b(?!\([\"'])|File \"|\{'|.*\d%\|"
     r"|(?:INFO|ERROR|FATAL|WARNING|DEBUG)\b|\S+: line \d+:"
     r"|Exception ignored|Killed|(?:make|ninja|torchrun|ray)\b"
 )

@@ -113,3 +113,13 @@ def test_a_smaller_loss_is_a_finding_and_a_limitation() -> None:
     ]
     assert (finding.file, finding.line) == ("metrics.jsonl", 1)
     assert evidence(0.0).lost == ()
+
+
+def test_a_solution_that_is_not_parsed_leaves_its_answers_unchecked(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(
+        "Failed to parse gold solution:  72\n{'reward': 0.0}\nFailed to parse gold solution:  10\n"
+    )
+    (lost,) = in_logs([("train.log", log)])
+    assert str(lost) == "at least 2 answers whose reference solution was not parsed were not compared with it"
+    assert lost.fate not in (ZERO, LEFT_OUT)  # in some copies of that function such an answer gets 1.0

@@ -462,3 +462,10 @@ def test_time_line_has_few_ticks_within_it(tmp_path: Path, span: float) -> None:
     assert line is not None and 2 <= len(line.ticks) <= 8
     assert line.ticks[-1].at <= LINE_WIDTH
     assert len({tick.label for tick in line.ticks}) == len(line.ticks)
+
+
+def test_one_of_several_that_did_not_pass_is_not_called_all_of_them() -> None:
+    items = tuple(Deliverable(name, Status.FAIL, reason=f"no {name}") for name in ("Training", "Learning"))
+    first = Cause("no Training", "Training", Result.FAIL)
+    alone, both = (Verdict(Result.FAIL, "learning", some, first) for some in (items[:1], items))
+    assert (alone.cause_title, both.cause_title) == ("what did not pass", "one that did not pass")

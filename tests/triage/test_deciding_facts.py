@@ -170,3 +170,36 @@ def test_credentials_name_hosts_and_nothing_else(monkeypatch: pytest.MonkeyPatch
 def test_the_version_of_the_file_system_package_decides_where_the_line_names_its_class() -> None:
     error = "NotImplementedError: Loading a dataset cached in a LocalFileSystem is not supported."
     assert scan_lines(["fsspec==2023.10.0", error])[0].facts == ("<lines>:1 shows `fsspec==2023.10.0`",)
+
+
+@pytest.mark.parametrize(
+    ("asked", "free", "holder", "said"),
+    [
+        (
+            "51.00 GiB",
+            "39.09 GiB",
+            "Process 7 has 29.47",
+            "it would be 49.6 GiB, still less than was asked for",
+        ),
+        (
+            "41.00 GiB",
+            "39.09 GiB",
+            "Process 7 has 29.47",
+            "about 10.5 of 79.11 GiB are neither free nor of process 7",
+        ),
+        (
+            "20.00 MiB",
+            "16.88 MiB",
+            "Including non-PyTorch memory, this process has 48.46",
+            "about 30.6 of 79.11 GiB are neither free nor this process's",
+        ),
+    ],
+)
+def test_whether_the_memory_of_others_would_be_enough(asked: str, free: str, holder: str, said: str) -> None:
+    line = (
+        f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {asked}. GPU 0 has a total capacity"
+        f" of 79.11 GiB of which {free} is free. {holder} GiB memory in use. Of the allocated memory 26 GiB"
+    )
+    (fact,) = facts_of_line(match(line))
+    assert said in fact
+    assert ("still less" in fact) == ("still less" in said)
