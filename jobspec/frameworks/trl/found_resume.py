@@ -222,7 +222,8 @@ def _not_read(evidence: Evidence) -> Deliverable:
     for log in evidence.last.logs if evidence.last is not None else ():
         item, path, _ = given(evidence, log.path)
         if item is not None:
-            return _blocked(f"that the process that was given `{OPTION}` = `{path}` loaded all of its state and trained on", item)
+            given_to = f"the process that was given `{OPTION}` = `{path}`"
+            return _blocked(f"that {given_to} loaded all of its state and trained on", item)
     if (tried := _tried(evidence)) is not None:
         return _blocked(f"{NOT_SHOWN}, as {tried.file}:{tried.line} says that one was to", tried)
     return Deliverable(RESUME, Status.BLOCKED, reason=NOT_READ)
