@@ -100,8 +100,9 @@ class TrainerSteps:
             return
         before, epoch, stood = self.last.get(stream, ("", 0.0, 0))
         done, _ = self.bars.get(stream, (0, 0))
-        # Each node prints the dict. A frozen policy, too, prints equal ones, but of different steps.
-        again = text == before and found.get("grad_norm", 0.0) != 0
+        # Each node prints the dict. A frozen or spoilt policy, too, prints equal ones, but of different steps.
+        norm = found.get("grad_norm", 0.0)
+        again = text == before and norm != 0 and not math.isnan(norm)
         now = found.get(EPOCH, epoch)
         if now * 2 < epoch or (now < epoch and done < stood):
             self.part += 1  # the training began anew, or went on from a checkpoint

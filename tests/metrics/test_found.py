@@ -75,6 +75,15 @@ def test_each_node_prints_the_same_dict(tmp_path: Path) -> None:
     assert steps(console(tmp_path, *lines)) == [1, 2, 3]
 
 
+def test_equal_dicts_of_a_spoilt_policy_are_steps(tmp_path: Path) -> None:
+    lines = []
+    for at in range(1, 161):
+        loss, norm = (2.0, 1.8) if at == 1 else (0.0, "nan")
+        lines.append(f"{{'loss': {loss}, 'grad_norm': {norm}, 'epoch': {at / 160:.2f}}}")
+        lines.append(bar(at, 160))
+    assert steps(console(tmp_path, *lines)) == [*range(1, 161)]
+
+
 def test_equal_dicts_of_a_frozen_policy_are_steps(tmp_path: Path) -> None:
     line = "{'loss': 0.0, 'grad_norm': 0.0, 'reward': 0.0, 'epoch': 0.01}"
     assert steps(console(tmp_path, line, line, line)) == [1, 2, 3]
