@@ -100,7 +100,7 @@ class TrainerSteps:
             return
         before, epoch, stood = self.last.get(stream, ("", 0.0, 0))
         done, _ = self.bars.get(stream, (0, 0))
-        # Each node prints the dict. A frozen or spoilt policy, too, prints equal ones, but of different steps.
+        # Each node prints the dict. A frozen or spoilt policy prints equal ones too, of different steps.
         norm = found.get("grad_norm", 0.0)
         again = text == before and norm != 0 and not math.isnan(norm)
         now = found.get(EPOCH, epoch)

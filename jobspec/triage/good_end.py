@@ -9,7 +9,16 @@ from dataclasses import replace
 from jobspec.triage.attempts import Attempt
 from jobspec.triage.landmarks import Landmark
 from jobspec.triage.match import Match
-from jobspec.triage.ranking import CRASHED, DEADLY, ENDED_WITH_IT, NEVER_SURVIVED, PARTING, STEP_ENDED, is_end
+from jobspec.triage.ranking import (
+    CRASHED,
+    DEADLY,
+    ENDED_WITH_IT,
+    NEVER_SURVIVED,
+    NOT_SUBMITTED,
+    PARTING,
+    STEP_ENDED,
+    is_end,
+)
 from jobspec.triage.shell_trace import last_command
 from jobspec.triage.signatures import NOTE, RAISED
 from jobspec.triage.traceback import Traceback
@@ -53,6 +62,8 @@ def with_good_end(matches: Sequence[Match], attempt: Attempt) -> list[Match]:
 
 def _outlived(match: Match, end: int, stated: int) -> bool:
     if match.verdict == NOTE or match.main or is_end(match) or RAISED.search(match.text):
+        return False
+    if NOT_SUBMITTED in match.text:
         return False
     if match.line < end:
         return match.kind not in NEVER_SURVIVED | DEADLY and not match.signature.startswith(LASTING)

@@ -85,6 +85,7 @@ FLUSHED, SAME_WORDS = 2, 40  # lines; characters
 SHUTDOWN_S = 600.0  # after the end of a run, in which other processes complain that it is gone
 ENDED_WITH_IT = frozenset({"ray", "network", "rollout"})  # kinds of complaints of processes that outlive it
 # What processes say of each other while a run ends; a retry that succeeds says the same.
+NOT_SUBMITTED = "Batch job submission failed"
 PARTING = frozenset({CLIENT, "effect.cancelled", "effect.server-ended", "effect.connection", TERMINATED})
 # DeepSpeed asks the linker at its import whether a library is there, and goes on without it. The words of a
 # build that failed: its tool, its compiler, or who started it.
@@ -333,6 +334,8 @@ def _survived(match: Match, courses: Mapping[str, Course], found: Iterable[Match
     """The match, weakened where the run went on after it or had ended before it."""
     if match.verdict == NOTE or (match.kind in NEVER_SURVIVED and not OF_EVALUATION.search(match.text)):
         return match
+    if NOT_SUBMITTED in match.text and not any(course.last_step for course in courses.values()):
+        return match  # what the script says at its end is of itself
     went_on = any(
         _after(mark, match, file)
         for file, course in courses.items()

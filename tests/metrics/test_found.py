@@ -81,7 +81,7 @@ def test_equal_dicts_of_a_spoilt_policy_are_steps(tmp_path: Path) -> None:
         loss, norm = (2.0, 1.8) if at == 1 else (0.0, "nan")
         lines.append(f"{{'loss': {loss}, 'grad_norm': {norm}, 'epoch': {at / 160:.2f}}}")
         lines.append(bar(at, 160))
-    assert steps(console(tmp_path, *lines)) == [*range(1, 161)]
+    assert steps(console(tmp_path, *lines), "grad_norm") == [*range(1, 161)]
 
 
 def test_equal_dicts_of_a_frozen_policy_are_steps(tmp_path: Path) -> None:
