@@ -263,7 +263,11 @@ def line_findings(
         match for match in lines if match.survived and (match.trained_on or not _leads_to(match, cause))
     ][:MAX_SURVIVED]
     findings.extend(
-        _suspicious(match, ", and train steps followed", "training went on after it, or began anew")
+        _suspicious(
+            match,
+            ", and train steps followed, by the order or the times of the lines",
+            "training went on after it, or began anew",
+        )
         if match.trained_on
         else _suspicious(
             match,

@@ -88,34 +88,39 @@ def _placed(sources: Sequence[Table]) -> Iterator[Table]:
             log: found for log in source.inferred if (found := _steps_of(source, log, named)) is not None
         }
         rows = (
-            row._replace(step=steps[row.source][row.step - 1])
-            if row.source in steps and row.step and row.step <= len(steps[row.source])
+            row._replace(step=steps.get(row.source, {}).get(row.step, row.step))
+            if row.step is not None
             else row
             for row in source
         )
         yield replace(source, rows=tuple(rows)) if steps else source
 
 
-def _steps_of(source: Table, log: str, files: Sequence[Table]) -> range | None:
-    """The steps of the log's records by files that have the same values; None where one has others, or where
-    the log is of more than one process: an epoch that goes back shows that."""
+def _steps_of(source: Table, log: str, files: Sequence[Table]) -> dict[int, int] | None:
+    """The steps of the log's records by files that have the same values, by those that they were given; None
+    where one has others, or where the log is of more than one process: an epoch that goes back shows that."""
     epochs = [row.value for row in source.series("epoch") if row.source == log]
     if any(then < one for one, then in pairwise(epochs)):
         return None
-    found = {
-        _same_values([row for row in source.series(metric) if row.source == log], rows)
-        for file in files
-        for metric, rows in file.by_metric.items()
-    }
-    found.discard(None)
-    return found.pop() if len(found) == 1 and found != {range(0)} else None
+    found: dict[range, list[int]] = {}
+    for file in files:
+        for metric, rows in file.by_metric.items():
+            own = [row for row in source.series(metric) if row.source == log and row.step is not None]
+            same = _same_values(own, rows)
+            if same is not None:
+                found[same] = [row.step for row in own if row.step is not None]
+    if len(found) != 1 or range(0) in found:
+        return None
+    steps, given = next(iter(found.items()))
+    return dict(zip(given, steps, strict=True))
 
 
 def _same_values(own: Sequence[Row], rows: Sequence[Row]) -> range | None:
-    """The steps of records that are counted from 1, by the file's rows; an empty range where values differ;
-    None where these do not tell."""
+    """The steps of records, by the file's rows; an empty range where values differ; None where these do not
+    tell."""
     known = [(row.step, row.value) for row in rows if row.step is not None]
-    if min(len(known), len(own)) < MIN_COMMON or [row.step for row in own] != [*range(1, len(own) + 1)]:
+    given = [row.step for row in own if row.step is not None]
+    if min(len(known), len(own)) < MIN_COMMON or any(b <= a for a, b in pairwise(given)):
         return None
     first, every = known[0][0], known[1][0] - known[0][0]
     same = [alike(row.value, value) for row, (_, value) in zip(own, known, strict=False)]
