@@ -66,4 +66,4 @@ def test_kernel_log_of_a_node_is_read_in_a_folder(tmp_path: Path) -> None:
     (tmp_path / "run.log").write_text("train: loss 1.0\n")
     xid = "[Wed Jul  2 11:42:03 2025] NVRM: Xid (PCI:0000:9d:00): 119, pid=40122, name=python, Timeout\n"
     (tmp_path / "n2.dmesg").write_text(xid)
-    assert scan([str(tmp_path)], [])[0].signature == "gpu.bad-node"
+    assert scan([str(tmp_path)], [])[0].signature == "gpu.gsp"
