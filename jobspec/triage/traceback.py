@@ -17,6 +17,8 @@ _FRAME = re.compile(
 _CURRENT = re.compile(r"^(?:│ ❱ +|-+> )\d+ (?:│ +)*(.*?)\s*│?$")  # the statement that rich or IPython marks
 _INSIDE = (" ", "\t", "", ">", "│", "╰", "-")  # how lines of a traceback begin
 _HEAD = re.compile(r"Traceback \(most recent call last\)|^\s*ray::[\w.]+\(")
+# Each line that is a frame or a head holds one of these.
+_MARKS = (b"File ", "│".encode(), b"Cell ", b"Traceback", b"ray::")
 # Libraries that carry other people's code: an error in them was mostly caused by their caller.
 _CARRIER = re.compile(
     r"^<|^python/ray/|/lib/python3[^/]*/(?!(?:site|dist)-packages/)|/(?:site|dist)-packages/(?:torch|ray|hydra"
@@ -31,6 +33,7 @@ _MAIN = re.compile(r"^(?!<string>).*:<module>$|^<frozen runpy>:_run_module_as_ma
 _LOGGER = re.compile(r"\bERROR\b")
 LINES_ON = 50  # below an exception, where a process that goes on says something
 _CHAINED = "The above exception was the direct cause of the following exception:"
+_CHAINED_BYTES = _CHAINED.encode()
 # CPython 3.9 to 3.13 prints this line before a traceback and then goes on.
 _IGNORED = re.compile(r"^\s*Exception ignored (?:in|on|while)\b")
 
@@ -65,6 +68,11 @@ def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
 
     Interleaved lines of other workers are skipped: Ray's prefix names the worker of a line.
     """
+    window = b"\n".join(lines[max(0, offset - MAX_LINES) : offset])
+    if not any(
+        mark in window for mark in _MARKS
+    ):  # in a log of nothing but effects this is all there is to do
+        return Traceback()
     owner = _owner(_text(lines[offset]))
     frames: list[tuple[str, str, str]] = []
     codes: list[str] = []
@@ -109,6 +117,8 @@ def traceback_of(lines: Sequence[bytes], offset: int) -> Traceback:
     """The traceback of the exception at `lines[offset]`; of one that a pool of processes raised again in its
     caller, with the same words, with the place where it was raised first."""
     own = traceback_above(lines, offset)
+    if not own.frames or _CHAINED_BYTES not in b"\n".join(lines[max(0, offset - 2 * MAX_LINES) : offset]):
+        return own
     words, chained = bare(_text(lines[offset])).strip(), False
     for at in range(offset - 1, max(-1, offset - 2 * MAX_LINES), -1):
         text = bare(_text(lines[at])).strip()
