@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from jobspec.evidence.evidence import Attempt, Evidence
 from jobspec.evidence.log_facts import Facts
+from jobspec.evidence.resume_lines import resume_line
 from jobspec.evidence.slurm_record import SlurmEnd
 from jobspec.frameworks.shared.metric_deliverables import TRAINER_END
 from jobspec.judging.first_cause import SCHEDULER_ENDS
@@ -31,11 +32,6 @@ TRAINER_LOGS = {"loss", "learning_rate", "epoch"}
 MAX_CODES = 4  # logs named
 EARLIER = "an exit code of 0 is stated by an earlier log than the last one"
 ORDER = re.compile(r"(\d+)|first|second|third")  # what tells logs of several processes apart
-RESUMES = "resum", "Resum", "ontinuing training from"
-RESUMED = re.compile(
-    r"(?i)^(?!.*\b(?:no|not|none|without|cannot|failed)\b).*"
-    r"\b(?:resum\w+|continuing training)\b.*\b(?:checkpoint\b|step \d)"
-)
 BESIDE_EACH_OTHER = re.compile(r"(?i)(?:rank|node|worker|host|gpu|task|actor|replica|server)[-_.]?\d")
 # Somebody, or a time limit.
 SIGINT, SIGTERM = "SIGINT, as of Ctrl-C", "SIGTERM, as of a time limit or `kill`"
@@ -152,7 +148,7 @@ def went_on(evidence: Evidence, attempt: Attempt) -> Attempt:
         return attempt
     # An evaluation loads a checkpoint, and trains on nothing.
     own = [log.path for log in attempt.logs if not BESIDE.search(log.path)]
-    resumed = {path for path in own if _resumes(evidence, path)}
+    resumed = {path for path in own if resume_line(evidence.root, path) is not None}
 
     def later(name: str) -> bool:
         (series, place), others = _place(name), (_place(other) for other in resumed - {name})
@@ -166,11 +162,6 @@ def went_on(evidence: Evidence, attempt: Attempt) -> Attempt:
             for match in attempt.matches
         ),
     )
-
-
-def _resumes(evidence: Evidence, name: str) -> bool:
-    hits = find_lines(evidence.root / name, Hints(RESUMES))
-    return any(RESUMED.search(hit.text) for hit in hits)
 
 
 def own_facts(facts: Facts, attempt: Attempt) -> Facts:

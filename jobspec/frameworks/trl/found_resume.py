@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.evidence.refused_checkpoint import refused
+from jobspec.evidence.resume_lines import resume_line
 from jobspec.frameworks.shared.metric_deliverables import RESUME
-from jobspec.frameworks.trl.began_anew import OPTION, began_anew, given, rows_of
+from jobspec.frameworks.trl.began_anew import began_anew, given, rows_of
 from jobspec.frameworks.trl.listed import only_listed, with_listed
 from jobspec.log_search import Hints, find_lines
 from jobspec.log_text import clean
@@ -64,16 +65,7 @@ BY_OPTION = (
     "that a process went on from step {} is inferred: it was given that checkpoint,"
     " and its records begin later"
 )
-
-
 NOT_SHOWN = "that a process loaded a saved step and trained on"
-TRIES = "resum", "Resum", "ontinuing training"
-TRIED = re.compile(
-    r"(?i)^(?!.*(?:\b(?:no|not|none|null|false|without|cannot|failed|can|could|may|to resume|if)\b"
-    r"|=['\"]{2})).*"
-    r"(?:\bresuming\b|\bresume_from_checkpoint['\"]?(?:=|: ?| )|\bcontinuing training\b)"
-    r".*\b(?:checkpoint\b|step \d)"
-)
 
 
 @dataclass
@@ -219,23 +211,11 @@ def _by_option(evidence: Evidence) -> Training | None:
 
 
 def _not_read(evidence: Evidence) -> Deliverable:
-    for log in evidence.last.logs if evidence.last is not None else ():
-        item, path, _ = given(evidence, log.path)
-        if item is not None:
-            given_to = f"the process that was given `{OPTION}` = `{path}`"
-            return _blocked(f"that {given_to} loaded all of its state and trained on", item)
-    if (tried := _tried(evidence)) is not None:
-        return _blocked(f"{NOT_SHOWN}, as {tried.file}:{tried.line} says that one was to", tried)
-    return Deliverable(RESUME, Status.BLOCKED, reason=NOT_READ)
-
-
-def _tried(evidence: Evidence) -> EvidenceItem | None:
-    """The first line that says that a process goes on from a checkpoint, whatever program prints it."""
-    for log in evidence.last.logs if evidence.last is not None else ():
-        for hit in find_lines(evidence.root / log.path, Hints(TRIES)):
-            if TRIED.search(text := clean(hit.text).strip()):
-                return EvidenceItem(log.path, hit.number, text[:300])
-    return None
+    logs = evidence.last.logs if evidence.last is not None else ()
+    tried = next((line for log in logs if (line := resume_line(evidence.root, log.path)) is not None), None)
+    if tried is None:
+        return Deliverable(RESUME, Status.BLOCKED, reason=NOT_READ)
+    return _blocked(f"{NOT_SHOWN}, as {tried.file}:{tried.line} says that one was to", tried)
 
 
 def _before(first: Training, then: Training) -> bool:
