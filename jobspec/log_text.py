@@ -6,8 +6,9 @@ import re
 
 ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 # Ray's log deduplication and prefix. Source: ray 2.5x `ray/_private/ray_logging`, RAY_DEDUP_LOGS.
+ACTOR = r"[^()]{1,120}?(?:\([^()]{0,80}\))?"  # its name may have brackets
 RAY_PREFIX = re.compile(
-    r"^\s*\((?:(?P<task>[^()]{1,120}?(?:\([^()]{0,80}\))?)\s+)?pid=(?P<pid>\d+)(?:,\s*ip=(?P<ip>[0-9a-fA-F.:]+))?\)\s?"
+    rf"^\s*\((?:(?P<task>{ACTOR})\s+)?pid=(?P<pid>\d+)(?:,\s*ip=(?P<ip>[0-9a-fA-F.:]+))?\)\s?"
 )
 RAY_REPEATED = re.compile(r"\s*\[repeated (?P<times>\d{1,9})x across cluster\].*$")
 NUMPY_SCALAR = re.compile(r"\b(?:np|numpy)\.(?:float|int|uint|bool)\w*\(([^()]*)\)")

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from posixpath import normpath, realpath
 
 from jobspec.log_search import Hints, find_lines
-from jobspec.log_text import LINE_HEAD, bare, strip_ansi
+from jobspec.log_text import LINE_HEAD, RAY_PREFIX, bare, strip_ansi
 from jobspec.units import is_below
 from jobspec.verdict import EvidenceItem
 
@@ -28,7 +28,6 @@ MAX_PLACES = 1000  # of one module in one log; each place is kept once
 DRIVER = re.compile(
     r"^(?:\w*TaskRunner\w*|main_task|\w*driver\w*|\w*vllm\w*|\w*sglang\w*|\w*environment\w*)$", re.I
 )
-PROCESS = re.compile(r"^\s*\((?:(?P<task>[^()]{1,120}?(?:\([^()]{0,80}\))?)\s+)?pid=\d+")
 RANK = re.compile(r"^\s*\[(?:rank|default)\d+\]:")
 WORKER = re.compile(r"\b(?:\w*worker\w*|rank|actor|remote)\b", re.IGNORECASE)
 # What stands before the path in a line that does not tell of an import.
@@ -146,7 +145,7 @@ def _relative(module: str) -> str:
 def _process(raw: str) -> bool:
     """Whether the head of a line names a Ray process that is no driver, or a rank."""
     text = strip_ansi(raw)
-    ray = PROCESS.match(LINE_HEAD.sub("", text))
+    ray = RAY_PREFIX.match(LINE_HEAD.sub("", text))
     task = (ray["task"] or "").partition("[")[0] if ray else ""
     return bool(RANK.match(text)) or (ray is not None and not DRIVER.match(task))
 

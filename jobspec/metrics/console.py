@@ -15,7 +15,7 @@ from pathlib import Path
 from sys import intern
 
 from jobspec.finding import Finding, warning
-from jobspec.log_text import bare, strip_ansi, to_number, unwrap_scalars
+from jobspec.log_text import ACTOR, bare, strip_ansi, to_number, unwrap_scalars
 from jobspec.metrics.plain_lines import MARKS as PLAIN_MARKS
 from jobspec.metrics.plain_lines import PlainSteps, is_plain, parse_plain
 from jobspec.metrics.table import Table
@@ -67,9 +67,7 @@ SKYRL_RESUME = re.compile(
     r"(?:Resum(?:ing|ed training)|loaded complete checkpoint state) from global_step[:_]? ?(\d{1,15})"
 )
 # Who prints a line: an actor of Ray, a task of srun, a rank of torchrun.
-STREAM = re.compile(
-    r"^\s*(?:\(([^()]{1,120}?(?:\([^()]{0,80}\))? pid=\d+[^()]*)\)|(\d{1,5}): |\[((?:rank|default)\d+)\])"
-)
+STREAM = re.compile(rf"^\s*(?:\(({ACTOR} pid=\d+[^()]*)\)|(\d{{1,5}}): |\[((?:rank|default)\d+)\])")
 DICT_ITEM = re.compile(r"['\"]([\w/@. -]+)['\"]: ('[^']*'|\"[^\"]*\"|[^,{}\[\]]+)(?=[,}])")
 # Every line with a metric holds one of these: the rest is not looked at closer. Each costs a search of the
 # whole log, so the marks of lines that need a beginning before them are looked for behind it only.
