@@ -50,10 +50,8 @@ AFTER_END = (
     " tracker that cannot reach its server: WANDB_MODE=offline and `wandb sync` later; a process that does"
     " not end), and whether its output is whole; else raise `resources.time` for what was to come"
 )
-ABORT_TIME, ZONE_S = (
-    re.compile(r"\bSIGABRT received at time=(\d+)"),
-    900.0,
-)  # zones differ by quarters of an hour
+ABORT_TIME = re.compile(r"\bSIGABRT received at time=(\d+)")
+ZONE_S = 900.0  # zones differ by quarters of an hour
 CHECKED = re.compile(r"terminate called|what\(\):|[Cc]heck failed|[Aa]ssert|[Ff]atal error|[Ww]atchdog")
 ABORT_OF_HUNG = (
     "read the Python stack below the abort, where there is one (`Current thread`): it shows what the process"
@@ -66,10 +64,8 @@ NETWORK, WAITS = "network", "train.waits"
 GRADIENT = "provider.nan-gradient"
 NO_NUMBER = frozenset({"provider.nan", GRADIENT})
 MISSED = frozenset({"image.command", "image.command-sh"})
-UNBOUND, START_UP_FILE = (
-    "env.unbound",
-    re.compile(r"/(?:etc/(?:bash\.)?(?:bashrc|profile)|\.bash\w+|\.profile)\b"),
-)
+UNBOUND = "env.unbound"
+START_UP_FILE = re.compile(r"/(?:etc/(?:bash\.)?(?:bashrc|profile)|\.bash\w+|\.profile)\b")
 FROM_THE_START = (
     "look first at what the training starts from: of a resumed run the checkpoint (its weights, its optimizer"
     " and what the earlier log says of the same steps); else mask and rewards of the first batch (a group"
@@ -107,14 +103,10 @@ def conclude(logs: Sequence[Sequence[Part]]) -> list[Match]:
             for match in found
         ]
     cause = first_cause(found)
-    found = [
-        _as_effect(match)
-        if match is cause and match.wrapper and match.kind == EFFECT
-        else with_server(match, found)
-        if match is cause and match.kind in DISKS
-        else match
-        for match in found
-    ]
+    if cause is not None and cause.wrapper and cause.kind == EFFECT:
+        found = [_as_effect(match) if match is cause else match for match in found]
+    elif cause is not None and cause.kind in DISKS:
+        found = [with_server(match, found) if match is cause else match for match in found]
     return rank([*found, *(_as_earlier(match) for matches in ends for match in matches)])
 
 

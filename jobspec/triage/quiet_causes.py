@@ -12,7 +12,7 @@ from jobspec.triage.shown_above import MAX_SHOWN
 NO_GPU = "gpu.none"
 SERVER = "disk.server-silent"
 NOT_LEARNED, FAILED_REWARDS = ("provider.zero-gradient", "provider.zero-score"), "provider.reward-task"
-SERVERS = frozenset({"disk.lustre-server", "disk.server-silent"})
+SERVERS = frozenset({SERVER, "disk.lustre-server"})
 
 
 def with_server(match: Match, found: Sequence[Match]) -> Match:

@@ -84,8 +84,8 @@ BY_SIGNAL = re.compile(r"\b1[34]\d\b|-\d+\b|[Tt]erminated|[Kk]illed|[Aa]bort|[Ss
 FLUSHED, SAME_WORDS = 2, 40  # lines; characters
 SHUTDOWN_S = 600.0  # after the end of a run, in which other processes complain that it is gone
 ENDED_WITH_IT = frozenset({"ray", "network", "rollout"})  # kinds of complaints of processes that outlive it
+NOT_SUBMITTED = "Batch job submission failed"  # a script that goes on has not outlived it
 # What processes say of each other while a run ends; a retry that succeeds says the same.
-NOT_SUBMITTED = "Batch job submission failed"
 PARTING = frozenset({CLIENT, "effect.cancelled", "effect.server-ended", "effect.connection", TERMINATED})
 # DeepSpeed asks the linker at its import whether a library is there, and goes on without it. The words of a
 # build that failed: its tool, its compiler, or who started it.

@@ -69,9 +69,7 @@ def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
     Interleaved lines of other workers are skipped: Ray's prefix names the worker of a line.
     """
     window = b"\n".join(lines[max(0, offset - MAX_LINES) : offset])
-    if not any(
-        mark in window for mark in _MARKS
-    ):  # in a log of nothing but effects this is all there is to do
+    if not any(mark in window for mark in _MARKS):
         return Traceback()
     owner = _owner(_text(lines[offset]))
     frames: list[tuple[str, str, str]] = []
