@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import NamedTuple, cast
 
@@ -13,6 +13,7 @@ from jobspec.triage.signatures import NOTE, Signature, load_signatures
 from jobspec.triage.traceback import Traceback, lines_below, raised_below, traceback_above
 
 MAX_LINE_CHARS = 4000  # a line is cut here; the longest metric lines of verl have about 6000, no error has
+MAX_TRIES = 50  # lines of one shape that are tried in a block: only digits differ
 NEAR_LINES = 40  # above a line, where what explains it is looked for
 # Warnings and what Python's own shutdown prints hold the words of failures and are none.
 NOISE = re.compile(
@@ -70,10 +71,31 @@ class Hit(NamedTuple):
     below: int = 0
 
 
+def match_lines(
+    lines: Sequence[bytes], offsets: Sequence[int], signatures: Sequence[Signature], hits: dict[int, Hit]
+) -> None:
+    """Add to `hits` the first match among lines of one shape, and of each signature that depends on digits.
+
+    Lines of one shape differ in digits alone, so a few tries suffice; after a match, only lines with the
+    words of a missing signature that depends on digits can show more.
+    """
+    missing = [signature for signature in signatures if signature.numbered]
+    matched: set[str] = set()
+    for offset in offsets[:MAX_TRIES]:
+        if matched and not missing:
+            break
+        if matched and not _holds_words(lines[offset], missing):
+            continue
+        hit = hits.get(offset) or match_line(lines, offset, signatures)
+        if hit is not None and hit.signature.id not in matched:
+            hits[offset] = hit
+            matched.add(hit.signature.id)
+            missing = [signature for signature in missing if signature.id not in matched]
+
+
 def match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signature]) -> Hit | None:
     """The first signature by precedence that a part of the line shows."""
-    for part in lines[offset].decode("utf-8", "replace").split("\r"):
-        text = bare(part[:MAX_LINE_CHARS]).strip()
+    for part, text in _states(lines[offset]):
         above: Traceback | None = None
         for signature in signatures:
             if not signature.shows(text):
@@ -93,6 +115,17 @@ def match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signatu
             if _surrounded(signature, above, lines, offset):
                 return _at_near(signature, lines, offset) if signature.at_near else Hit(signature, text)
     return None
+
+
+def _holds_words(line: bytes, signatures: Sequence[Signature]) -> bool:
+    """Whether a part of the line has the words of one of the signatures, whatever surrounds it."""
+    return any(signature.shows(text) for _, text in _states(line) for signature in signatures)
+
+
+def _states(line: bytes) -> Iterator[tuple[str, str]]:
+    """The parts of a line, as they are and without colours and prefixes."""
+    for part in line.decode("utf-8", "replace").split("\r"):
+        yield part, bare(part[:MAX_LINE_CHARS]).strip()
 
 
 def answered_later(lines: Sequence[bytes], offset: int) -> bool:

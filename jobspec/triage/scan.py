@@ -29,7 +29,15 @@ from jobspec.triage.gunzip import Budget, left_out
 from jobspec.triage.hint_index import HintIndex, whole_index
 from jobspec.triage.jobs import Part
 from jobspec.triage.landmarks import Kind, Landmark, present
-from jobspec.triage.line_match import MAX_LINE_CHARS, Hit, answered_later, is_expected_end, match_line
+from jobspec.triage.line_match import (
+    MAX_LINE_CHARS,
+    MAX_TRIES,
+    Hit,
+    answered_later,
+    is_expected_end,
+    match_line,
+    match_lines,
+)
 from jobspec.triage.match import Match
 from jobspec.triage.nodes import MOST_LINES, speaker
 from jobspec.triage.own_advice import LINES_BELOW, whole
@@ -44,7 +52,6 @@ from jobspec.triage.traceback import Traceback, goes_on, lines_below, same_voice
 __all__ = ["LogSource", "first_cause", "rank", "scan_files", "scan_lines", "scan_stream"]
 
 HEAD_BYTES = 1024**2  # at the start of a log, searched for a date
-MAX_TRIES = 50  # lines of one shape that are tried in a block: only digits differ
 TREND = 3  # last values of a metric in a log, by which it is judged
 CONTEXT_BEFORE, CONTEXT_AFTER = 4, 2
 _Marks = tuple[tuple[str, tuple[Kind, ...]], ...]
@@ -195,7 +202,7 @@ class _Log:
             cut = bisect_right(offsets, step)
             last = offsets[:-MAX_TRIES:-1] if len(offsets) > 1 else []
             for part in (offsets[:cut], offsets[cut:], last):
-                self._try(view.lines, part, hot[shape], hits)
+                match_lines(view.lines, part, hot[shape], hits)
             shown = {hits[offset].signature.id for offset in offsets if offset in hits} if hits else ()
             for signature in shown:
                 names = {speaker(view.lines[offset]) for offset in offsets[:MOST_LINES]}
@@ -208,27 +215,6 @@ class _Log:
             self.now.keep(self._match(hits[offset], view, offset + hits[offset].below))
         if not stepped:
             self.now.since.clear()
-
-    def _try(
-        self,
-        lines: Sequence[bytes],
-        offsets: Sequence[int],
-        signatures: Sequence[Signature],
-        hits: dict[int, Hit],
-    ) -> None:
-        """Add the first match among lines of one shape, and of each signature that depends on digits.
-
-        Lines of one shape differ in digits alone, so a few tries suffice.
-        """
-        missing = {signature.id for signature in signatures if signature.numbered}
-        matched: set[str] = set()
-        for offset in offsets[:MAX_TRIES]:
-            hit = hits.get(offset) or match_line(lines, offset, signatures)
-            if hit is not None and hit.signature.id not in matched:
-                hits[offset] = hit
-                matched.add(hit.signature.id)
-            if matched and missing <= matched:
-                break
 
     def _trends(self, view: View, hints: Set[str]) -> None:
         """Keep the last values of the metrics that signatures judge."""

@@ -144,6 +144,8 @@ def test_signature_is_reported_once_per_log_with_context() -> None:
 
 def test_digits_decide_where_the_shape_is_the_same() -> None:
     assert signatures("OSError: [Errno 5] x", "OSError: [Errno 28] x")[0] == "disk.full"
+    # The first line shows a weak signature without digits, which is no reason to skip the second.
+    assert signatures("OSError: [Errno 999] x", "OSError: [Errno 28] x")[0] == "disk.full"
 
 
 @pytest.mark.parametrize("block", [64, 100, 1000])
