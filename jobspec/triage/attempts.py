@@ -10,9 +10,9 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 
 from jobspec.triage.addresses import Addresses
+from jobspec.triage.course import Course
 from jobspec.triage.landmarks import Kind, Landmark, find_all, kind, present
 from jobspec.triage.match import Match
-from jobspec.triage.ranking import Course
 from jobspec.triage.work import Work
 
 LEAST_HEAD = 25  # bytes without digits of a first line that may tell the program's start

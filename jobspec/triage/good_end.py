@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from jobspec.triage.attempts import Attempt
+from jobspec.triage.course import CRASHED
 from jobspec.triage.landmarks import Landmark
 from jobspec.triage.match import Match
 from jobspec.triage.ranking import (
-    CRASHED,
     DEADLY,
     ENDED_WITH_IT,
     NEVER_SURVIVED,

@@ -6,13 +6,13 @@ More than 400 lines: rules that overrule each other stand in one place.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import NamedTuple, cast
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
+from jobspec.triage.course import CRASHED, Course, at_boundary
 from jobspec.triage.landmarks import Landmark
 from jobspec.triage.match import Match
-from jobspec.triage.signatures import BLOCKED, FAIL, NOTE
+from jobspec.triage.signatures import NOTE
 from jobspec.triage.silence import STALL
 from jobspec.triage.times import CLOCK
 
@@ -69,6 +69,7 @@ SAY_LEAST = frozenset({TERMINATED, "effect.driver"})  # every other effect says 
 GPUS_MISSING, HEAD_UNREACHED = "ray.gpus-missing", "ray.gcs-unreachable"
 CLIENT, REFUSED = "effect.client", "network.request-refused"
 TRANSPORT, DROPPED = "network.infiniband", re.compile(r"(?:status ?= ?|error )5\b|vendor err 249|WR_FLUSH")
+LAST_TRY = re.compile(r"\bRetryError\[<Future at \w+ state=finished raised (?P<name>\w+)>")  # of tenacity
 KEY_REFUSED, NO_SIGNAL = "network.key-refused", "provider.zero-gradient"
 # Requests whose answers the training uses; without those to a tracker it goes on.
 ASKED_FOR_ANSWERS = re.compile(
@@ -79,7 +80,6 @@ CODE_RAISED, TOLD_END = frozenset({EXCEPTION, "effect.rollout"}), frozenset({*DR
 # What is not there may be what an earlier program of the script was to make.
 ABSENT = frozenset({"disk.file-missing", "hub.repository", "data.missing", "train.checkpoint-missing"})
 NAMED = "effect.exception-named"  # often one of a chain, or caught: last of its level
-CRASHED = "host.sigsegv"  # before a step the set-up's or the node's, not the training's
 BY_SIGNAL = re.compile(r"\b1[34]\d\b|-\d+\b|[Tt]erminated|[Kk]illed|[Aa]bort|[Ss]ignal")
 FLUSHED, SAME_WORDS = 2, 40  # lines; characters
 SHUTDOWN_S = 600.0  # after the end of a run, in which other processes complain that it is gone
@@ -98,52 +98,6 @@ BUILD_FAILED = re.compile(
 )
 EFFECT = "effect"  # the kind of lines that repeat a failure without a word about what failed
 STALL_LEVEL, NOTES = 2, 8  # levels of `rank`
-# Fields of `Course`, and what they say: those that show less first.
-MARKS_SAY = {
-    "construction": "the construction of a model began",
-    "built": "the trainer was built",
-    "done": "the trainer said that it was at its end",
-    "bar": "a bar of the training had moved",
-    "first_step": "a training step was done",
-}
-MARKS = tuple(MARKS_SAY)
-FIRST_MARK = {"construction": "construction", "rollout": "built", "step": "done"}
-UNKNOWN_PLACE = {
-    "construction": "",
-    "rollout": "",
-    "step": "triage knows no line before it as one of a finished training step",
-}
-
-
-@dataclass(frozen=True)
-class Course:
-    """How far the run had come, by the landmarks of one log."""
-
-    managed: bool = False
-    construction: Landmark | None = None
-    built: Landmark | None = None
-    bar: Landmark | None = None
-    first_step: Landmark | None = None
-    last_step: Landmark | None = None
-    finite: Landmark | None = None  # the last gradient norm that is a number
-    done: Landmark | None = None
-    closed: Landmark | None = None
-    stated_end: Landmark | None = None
-    trained: Landmark | None = None  # the end of a training, of this stage or of one before
-    wrote: Landmark | None = None
-    good_before: Landmark | None = None  # a good end that was stated in a stage before
-
-    @property
-    def ended_well(self) -> bool:
-        """Whether a good end is stated after the last train step, or after the trainer's own end."""
-        last = max((mark.line for mark in (self.last_step, self.done) if mark is not None), default=0)
-        return self.stated_end is not None and 0 < last < self.stated_end.line
-
-    @property
-    def finished(self) -> bool:
-        """Whether the trainer reached its end, after a train step."""
-        steps = self.last_step is not None and self.done is not None and self.last_step.line < self.done.line
-        return steps or self.ended_well
 
 
 def settle(matches: Iterable[Match], courses: Mapping[str, Course]) -> list[Match]:
@@ -151,10 +105,11 @@ def settle(matches: Iterable[Match], courses: Mapping[str, Course]) -> list[Matc
     found = _caught(list(matches))
     found = [_asked_linker(match, found) for match in found]
     settled = [_survived(match, courses, found) for match in found]
-    settled = [_at_boundary(match, courses) for match in _one_each(settled)]
+    settled = [at_boundary(match, courses) for match in _one_each(settled)]
     settled = [_after_driver(_after_hang(match, settled), settled) for match in settled]
     settled = [_of_none(match, settled) for match in settled]
     settled = [_of_no_signal(match, settled) for match in settled]
+    settled = _last_tries(settled)
     failing = any(match.verdict != NOTE and not match.survived for match in settled)
     return rank(settled if failing else [_as_note(match) for match in settled])
 
@@ -458,6 +413,27 @@ def _of_none(match: Match, matches: Iterable[Match]) -> Match:
     return replace(match, wrapper=False, kind="network", facts=(*match.facts, fact))
 
 
+def _last_tries(matches: list[Match]) -> list[Match]:
+    """The matches; where an exception names another one that the last try raised, and a line before it is of
+    that name, that line is the cause and the exception repeats it."""
+    for match in matches:
+        told = LAST_TRY.search(match.text)
+        if told is None or match.verdict == NOTE or match.survived:
+            continue
+        own = (
+            one for one in matches if one.file == match.file and one.line < match.line and not one.survived
+        )
+        raised = [one for one in own if re.search(rf"\b{told['name']}\b(?=:|\s*$)", one.text)]
+        if raised:
+            last = max(raised, key=lambda one: one.line)
+            kind = "network" if last.signature == CLIENT else last.kind
+            fact = f"inferred: it is what the last try raised, of which {match.file}:{match.line} tells"
+            cause = replace(last, wrapper=False, kind=kind, facts=(*last.facts, fact))
+            others = {id(last): cause, id(match): replace(match, wrapper=True)}
+            return [others.get(id(one), one) for one in matches]
+    return matches
+
+
 def _of_no_signal(match: Match, matches: Iterable[Match]) -> Match:
     """The match; a service that refused its key was not outlived where the gradient is zero after it."""
     if match.signature != KEY_REFUSED or not match.survived:
@@ -506,66 +482,3 @@ def _as_note(match: Match) -> Match:
     if match.verdict == NOTE:
         return match
     return replace(match, verdict=NOTE, why=f"{match.title}; the run went on or was at its end")
-
-
-def _at_boundary(match: Match, courses: Mapping[str, Course]) -> Match:
-    """The match, with its verdict by the position of the run where the signature has a boundary.
-
-    Before Megatron-Bridge builds the model, a failure is about the surroundings. Before the first step, no
-    fabric has proved to work. Later landmarks imply the earlier ones. Without Megatron-Bridge the
-    boundary changes no verdict, and without a landmark nothing is said about it.
-    """
-    if not match.boundary:
-        return match
-    begun = max(
-        (mark for mark in _marks(match, courses) if _before(mark.landmark, match, mark.file)),
-        key=lambda mark: MARKS.index(mark.name),
-        default=None,
-    )
-    verdict = match.verdict
-    if match.signature == CRASHED and not any(_trained(course) for course in courses.values()):
-        verdict = BLOCKED
-    if any(course.managed for course in courses.values()):
-        verdict = FAIL if begun and match.boundary != "rollout" else BLOCKED
-    where = _where(begun, match) if begun else UNKNOWN_PLACE[match.boundary]
-    return replace(match, verdict=verdict, facts=(*match.facts, where) if where else match.facts)
-
-
-def _trained(course: Course) -> bool:
-    return any((course.first_step, course.bar, course.done))
-
-
-class _Mark(NamedTuple):
-    name: str
-    file: str
-    landmark: Landmark
-
-
-def _marks(match: Match, courses: Mapping[str, Course]) -> Iterator[_Mark]:
-    """The landmarks that show the match's boundary passed: its own and all later ones."""
-    for file, course in courses.items():
-        for name in MARKS[MARKS.index(FIRST_MARK[match.boundary]) :]:
-            landmark = getattr(course, name)
-            if landmark is not None:
-                yield _Mark(name, file, _latest(course, match, file) if name == "first_step" else landmark)
-
-
-def _latest(course: Course, match: Match, file: str) -> Landmark:
-    """The last step that the log shows before the match; where that is not known, the first."""
-    first, last = cast(Landmark, course.first_step), course.last_step
-    return last if last is not None and _before(last, match, file) else first
-
-
-def _where(mark: _Mark, match: Match) -> str:
-    timed = mark.landmark.time is not None and match.time is not None
-    seen = f"{MARKS_SAY[mark.name]} ({mark.file}:{mark.landmark.line})"
-    if mark.file == match.file:
-        return f"it came after {seen}"
-    return f"before it, by another log, {seen}" if timed else f"inferred: before it, by another log, {seen}"
-
-
-def _before(mark: Landmark, match: Match, file: str) -> bool:
-    """Whether the landmark came before the match; in another log without times it counts as before."""
-    if file == match.file:
-        return mark.line < match.line
-    return mark.time is None or match.time is None or mark.time < match.time

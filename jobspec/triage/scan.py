@@ -24,6 +24,7 @@ from jobspec.triage import landmarks, own_words
 from jobspec.triage.attempts import Attempt, Attempts
 from jobspec.triage.blocks import LINES_AFTER, LINES_BEFORE, Block, View, blocks
 from jobspec.triage.conclusion import conclude
+from jobspec.triage.course import Course
 from jobspec.triage.good_end import later_step
 from jobspec.triage.gunzip import Budget, left_out
 from jobspec.triage.hint_index import HintIndex, whole_index
@@ -41,8 +42,8 @@ from jobspec.triage.line_match import (
 from jobspec.triage.match import Match
 from jobspec.triage.nodes import MOST_LINES, speaker
 from jobspec.triage.own_advice import LINES_BELOW, whole
-from jobspec.triage.ranking import Course, first_cause, rank
-from jobspec.triage.shell_trace import outlived_by
+from jobspec.triage.ranking import first_cause, rank
+from jobspec.triage.shell_trace import is_forgiven, outlived_by
 from jobspec.triage.shown_above import CONCERNED, HEAD_LINES, LINES_ABOVE, Row, facts_above, rows_of_tools
 from jobspec.triage.signatures import NOTE, Signature, masked
 from jobspec.triage.sources import LogSource, end_by_date, latest_end, unpacked
@@ -317,7 +318,10 @@ class _Log:
             source=signature.source,
             generic=signature.generic,
             wrapper=signature.wrapper or own_words.is_handled(signature, words, above, below),
-            survived=bool(later) or answered_later(view.lines, offset) or is_expected_end(view.lines, offset),
+            survived=bool(later)
+            or is_forgiven(view.lines, offset)
+            or answered_later(view.lines, offset)
+            or is_expected_end(view.lines, offset),
             place=masked(place),
             doing=masked(later_step(above, view.lines[offset - since : offset])) if since > 0 else "",
             main=above.in_main,

@@ -27,6 +27,7 @@ _BUILT_ON = re.compile(
     r"(?:\S*/)?(?:python[\d.]*|torchrun|accelerate|deepspeed|mpirun|mpiexec|srun|ray|uv|pip[\d.]*|git|make|cmake"
     r"|wget|curl|tar|unzip|huggingface-cli|hf|apptainer|singularity|enroot|docker|podman)\Z"
 )
+_DONE = ("true", ":")
 _ENDS = re.compile(r"(?:exit|return|exec|false)\b")
 _GUARDS = re.compile(r"(?:set|(?:\S*/)?(?:ba)?sh) (?:.* )?-(?:\w*e\w*|o errexit)(?: |$)|trap ")
 
@@ -46,6 +47,11 @@ def outlived_by(lines: Sequence[bytes], offset: int) -> str:
     if any(_ENDS.match(said) for _, _, said in after):
         return ""
     return next((said for _, _, said in reversed(after) if not _NO_PROGRAM.match(said)), "")
+
+
+def is_forgiven(lines: Sequence[bytes], offset: int) -> bool:
+    """Whether a traced script ran `true` or `:` right behind the line, as `COMMAND || true` does."""
+    return offset + 1 < len(lines) and next(_traced(lines[offset + 1 : offset + 2]), ("", 0, ""))[2] in _DONE
 
 
 def last_command(lines: Sequence[bytes]) -> str:

@@ -88,6 +88,14 @@ def test_files_that_a_listing_names_are_told(tmp_path: Path) -> None:
     assert "listing.txt" not in said(judged(tmp_path, "trl", "checkpoint"))
 
 
+def test_a_later_folder_without_the_state_is_told(tmp_path: Path) -> None:
+    resumed(tmp_path, 400)
+    write(tmp_path / "checkpoint-400" / "config.json", ["{}"])
+    text = said(judged(tmp_path, "trl", "checkpoint", steps=400))
+    assert "the folder given of step 400 holds no `trainer_state.json`" in text
+    assert "no folder of a checkpoint after" not in text
+
+
 def test_only_a_run_that_samples_is_said_to_lack_a_reward(tmp_path: Path) -> None:
     rows = [{"step": step, "loss": 1.0, "completions/mean_length": 90.0} for step in range(1, 9)]
     write(tmp_path / "metrics.jsonl", map(json.dumps, rows))

@@ -16,10 +16,10 @@ from jobspec.triage import Match, blocks, landmarks, load_signatures, scan, scan
 from jobspec.triage.attempts import Attempt
 from jobspec.triage.blocks import View
 from jobspec.triage.conclusion import conclude
+from jobspec.triage.course import Course
 from jobspec.triage.hint_index import MARKS, HintIndex
 from jobspec.triage.jobs import Part
 from jobspec.triage.landmarks import Kind, Landmark
-from jobspec.triage.ranking import Course
 from tests.corpus.corpus_kit import EFFECTS, FIXTURES, PREAMBLE, public_cases
 
 NAME, WRITTEN = "log", 1787400000.0

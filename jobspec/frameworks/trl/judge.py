@@ -89,12 +89,13 @@ def judge_checkpoint(evidence: Evidence) -> Deliverable:
 
 def _found_checkpoint(evidence: Evidence) -> Deliverable:
     """The newest folder that the Trainer saved, by its files: its state, weights and optimizer."""
-    saved = [one for one in evidence.checkpoints if STATE in one.files]
+    found = [with_listed(evidence, one) for one in evidence.checkpoints]
+    saved = [(one, listing) for one, listing in found if STATE in one.files]
     last = evidence.plan.expect.steps
     if not saved:
         reason = f"jobspec found no checkpoint with a `{STATE}`"
         return Deliverable(CHECKPOINT, Status.BLOCKED, reason=reason)
-    newest, listing = with_listed(evidence, max(saved, key=lambda one: one.step))
+    newest, listing = max(saved, key=lambda one: one[0].step)
     item = EvidenceItem(newest.path, text=f"checkpoint of step {newest.step}, {newest.bytes} bytes")
     files = filled(newest)
     lacks = [what for what, names in PARTS.items() if not any(names.search(file) for file in files)]
@@ -109,10 +110,17 @@ def _found_checkpoint(evidence: Evidence) -> Deliverable:
         reason = f"of the weights of step {newest.step} jobspec found no `{part}`"
         return Deliverable(CHECKPOINT, Status.BLOCKED, (item,), reason)
     told = [what for what, names in PARTS.items() if any(map(names.search, listing.files))]
+    told += [f"its `{STATE}`"] if STATE in listing.files else []
     limits = (only_listed(newest, listing),) if told else ()
     lists = f"; `{listing.name}` lists {' and '.join(told)}" if told else ""
     if newest.step < last:
+        later = [one.step for one, _ in found if one.step > newest.step]
         reason = f"jobspec found no folder of a checkpoint after step {newest.step} of {last}{lists}"
+        if later:
+            reason = (
+                f"the folder given of step {max(later)} holds no `{STATE}`: the newest checkpoint that has"
+                f" one is of step {newest.step} of {last}{lists}"
+            )
         return Deliverable(CHECKPOINT, Status.BLOCKED, (item,), reason)
     reason = f"state, weights and optimizer of step {newest.step}{lists}"
     return Deliverable(CHECKPOINT, Status.PASS, (item,), reason, limits=limits)
