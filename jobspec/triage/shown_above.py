@@ -1,14 +1,14 @@
 """What the log shows above a failure of the machine and its software: quoted as a fact where it decides.
 
-`df`, `quota`, `nvidia-smi`, `pip`, `module list` and versions: a job's script prints them, mostly at its
-start, and they tell which of several causes it is. Each row is quoted as it stands; nothing is concluded.
+`df`, `quota`, `nvidia-smi`, `pip`, `module list`, versions, NCCL's settings: a job prints them, mostly at its
+start, and they tell which of several causes it is. Each row is quoted as it stands.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from jobspec.log_text import bare
 
@@ -21,7 +21,8 @@ SOFTWARE = frozenset(
 )
 GPUS = frozenset({"gpu", "driver", "image", "ray-resources", "container", "node", "config"})
 DISKS = frozenset({"disk", "storage", "shared-storage"})
-CONCERNED = SOFTWARE | GPUS | DISKS  # kinds of failures
+NETWORKS = frozenset({"network", "collective"})
+CONCERNED = SOFTWARE | GPUS | DISKS | NETWORKS  # kinds of failures
 _DF = re.compile(r"^(?!/dev/loop)\S+ +[\d.]+[KMGTPE]?i?B? +[\d.]+\S* +[\d.]+\S* +(\d+)% +(/\S*)$")
 _QUOTA = re.compile(r"^\s*/\S*\s+[\d.]+[KMGTPEkmgt]?B?\*\s")
 _SMI = re.compile(r"\bDriver Version: [\d.]+ +CUDA Version: [\d.]+")
@@ -52,10 +53,24 @@ _MODULES = re.compile(r"^\s*1\) \w[\w+-]*/\S+")
 _CONFLICT = re.compile(
     r"^([A-Za-z][\w.-]*) \d\S* requires ([A-Za-z][\w.-]*)\S*, (?:but you have|which is not) "
 )
+_INTERFACE = re.compile(r"\b(NCCL_SOCKET_IFNAME set (?:by environment )?to =?(\S+))")
 _ANY = re.compile(
     "|".join(
         f"(?:{item.pattern})"
-        for item in (_DF, _QUOTA, _SMI, _GPU, _DEVICE, _STEP, _PIP, _PACKAGE, _CONFLICT, _TOOL, _MODULES)
+        for item in (
+            _DF,
+            _QUOTA,
+            _SMI,
+            _GPU,
+            _DEVICE,
+            _STEP,
+            _PIP,
+            _PACKAGE,
+            _CONFLICT,
+            _TOOL,
+            _MODULES,
+            _INTERFACE,
+        )
     )
 )
 # Words of a failure that make a row of a tool tell something.
@@ -104,6 +119,8 @@ def facts_above(
         told += _packages(file, text, frames, rows, whole=kind == "image")
         told += _quoted(file, _last(rows, _TOOL, all_kinds=True) if _OF_TOOLS.search(text) else ())
         told += _quoted(file, _last(rows, _MODULES) if _OF_MODULES.search(text) else ())
+    if kind in NETWORKS:
+        told += _interface(file, _last(rows, _INTERFACE))
     return tuple(dict.fromkeys(told))[:MOST_FACTS]
 
 
@@ -156,6 +173,13 @@ def _devices(file: str, rows: Iterable[Row]) -> Iterator[str]:
     if "nvidiactl" in found and "nvidia-uvm" not in found:
         shown, line = ", ".join(found), min(found.values())
         yield f"devices listed from {file}:{line} on: {shown}, not nvidia-uvm, which CUDA needs"
+
+
+def _interface(file: str, rows: Iterable[Row]) -> Iterator[str]:
+    for row in rows:
+        said, name = cast(re.Match[str], _INTERFACE.search(row.text)).groups()
+        loop = ": lo is each node's own, so no other node is reached by it" if name == "lo" else ""
+        yield f"{file}:{row.number} shows `{said}`{loop}"
 
 
 def _name(text: str) -> str:
