@@ -95,8 +95,8 @@ NAMES = {
     "expert_tensor_parallel_size": "etp",
 }
 WORDS = (
-    "exit_code=", "Exited with exit code", "xit code", "xit status", "xit_code", "rc=", "rc: ", "num_nodes",
-    "eturn code", "eturncode",
+    "exit_code=", "Exited with exit code", "xit code", "xit status", "xit_code", "rc=", "rc: ", "rc ",
+    "num_nodes", "eturn code", "eturncode",
     "dist_world_size=", ENDED_WELL, "nnodes", "gpus_per_node", "parallel_size", "model_name",
     "model.path=", "model.model_path=", "MODEL_ID=", "MODEL_PATH=", "+ ", "$ ", "# uv run", "# python",
     "# torchrun",

@@ -23,6 +23,8 @@ END = "{'train_runtime': 400.0, 'epoch': 1.0}"
     ("lines", "files", "result", "said"),
     [
         ([*trainer(60, 60), "+ rc=0"], {}, PASS, STEPS),
+        ([*trainer(60, 60), "[2026-08-19 11:13:02] rc 0"], {}, PASS, STEPS),
+        ([*trainer(60, 60), "[2026-08-19 11:13:02] rc 1"], {}, FAIL, "exit code"),
         ([*trainer(60, 60), "+ rc=0", "+ torchrun eval.py"], {}, BLOCKED, "jobspec read no exit code"),
         ([*trainer(60, 60), "exit=0"], {}, PASS, LAST),
         ([*trainer(60, 60), "+ exit code 0"], {}, PASS, LAST),

@@ -96,6 +96,15 @@ def test_a_later_folder_without_the_state_is_told(tmp_path: Path) -> None:
     assert "no folder of a checkpoint after" not in text
 
 
+def test_a_resume_at_the_last_step_says_that_no_step_came_after(tmp_path: Path) -> None:
+    rows = [{"step": step, "loss": 2.0 - step / 300, "grad_norm": 1.0} for step in range(10, 301, 10)]
+    state = {"global_step": 300, "max_steps": 300, "logging_steps": 10, "log_history": rows}
+    write(tmp_path / "checkpoint-300" / "trainer_state.json", [json.dumps(state)])
+    write(tmp_path / "second.log", ["+ python sft.py --resume_from_checkpoint out/checkpoint-300"])
+    said_of = said(judged(tmp_path, "trl", "checkpoint"))
+    assert "second.log:1 says that one was to from step 300: jobspec read no train step after it" in said_of
+
+
 def test_only_a_run_that_samples_is_said_to_lack_a_reward(tmp_path: Path) -> None:
     rows = [{"step": step, "loss": 1.0, "completions/mean_length": 90.0} for step in range(1, 9)]
     write(tmp_path / "metrics.jsonl", map(json.dumps, rows))

@@ -215,7 +215,11 @@ def _not_read(evidence: Evidence) -> Deliverable:
     tried = next((line for log in logs if (line := resume_line(evidence.root, log.path)) is not None), None)
     if tried is None:
         return Deliverable(RESUME, Status.BLOCKED, reason=NOT_READ)
-    return _blocked(f"{NOT_SHOWN}, as {tried.file}:{tried.line} says that one was to", tried)
+    _, path, step = given(evidence, tried.file)
+    last = evidence.metrics.last_step() or 0
+    ended = path not in ("", "True") and step >= last > 0
+    later = f" from step {step}: jobspec read no train step after it" if ended else ""
+    return _blocked(f"{NOT_SHOWN}, as {tried.file}:{tried.line} says that one was to{later}", tried)
 
 
 def _before(first: Training, then: Training) -> bool:
