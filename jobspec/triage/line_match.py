@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import NamedTuple, cast
 
@@ -126,6 +126,15 @@ def _states(line: bytes) -> Iterator[tuple[str, str]]:
     """The parts of a line, as they are and without colours and prefixes."""
     for part in line.decode("utf-8", "replace").split("\r"):
         yield part, bare(part[:MAX_LINE_CHARS]).strip()
+
+
+def kept_offsets(hits: Mapping[int, Hit], step: int) -> list[int]:
+    """The offsets of hits that an attempt may keep: of each signature the first two and the last, before the
+    step's line and after it."""
+    offsets: dict[tuple[str, bool], list[int]] = {}
+    for offset in sorted(hits):
+        offsets.setdefault((hits[offset].signature.id, offset > step), []).append(offset)
+    return sorted({offset for places in offsets.values() for offset in (*places[:2], places[-1])})
 
 
 def answered_later(lines: Sequence[bytes], offset: int) -> bool:

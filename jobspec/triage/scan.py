@@ -36,6 +36,7 @@ from jobspec.triage.line_match import (
     Hit,
     answered_later,
     is_expected_end,
+    kept_offsets,
     match_line,
     match_lines,
 )
@@ -48,7 +49,14 @@ from jobspec.triage.shown_above import CONCERNED, HEAD_LINES, LINES_ABOVE, Row, 
 from jobspec.triage.signatures import NOTE, Signature, masked
 from jobspec.triage.sources import LogSource, end_by_date, latest_end, unpacked
 from jobspec.triage.times import LineTimes
-from jobspec.triage.traceback import Traceback, goes_on, lines_below, same_voice_below, traceback_of
+from jobspec.triage.traceback import (
+    Traceback,
+    goes_on,
+    lines_below,
+    same_voice_below,
+    thread_below,
+    traceback_of,
+)
 
 __all__ = ["LogSource", "first_cause", "rank", "scan_files", "scan_lines", "scan_stream"]
 
@@ -209,7 +217,7 @@ class _Log:
                 names = {speaker(view.lines[offset]) for offset in offsets[:MOST_LINES]}
                 self.now.speakers.setdefault(signature, set()).update(names - {""})
         stepped = step < 0
-        for offset in _kept(hits, step):
+        for offset in kept_offsets(hits, step):
             if not stepped and offset > step:
                 self.now.since.clear()
                 stepped = True
@@ -335,13 +343,17 @@ class _Log:
         )
 
     def _facts(self, kind: str, words: str, above: Traceback, view: View, offset: int) -> tuple[str, ...]:
-        """Where an exception without a message was raised, and what tools say above that concerns it."""
+        """Where an exception without a message was raised, what tools say above that concerns it, and where a
+        process was that a signal ended."""
         frame = f"the frame {above.place} is line {self._number(view, above.offset)} of the log"
         shown = self._rows(view, offset) if kind in CONCERNED else []
         rows = facts_above(kind, words, above.frames, shown, self.name)
-        return tuple(
-            masked(fact) for fact in (*([frame] if own_words.is_silent(words, above) else ()), *rows)
+        below, stack = thread_below(view.lines, offset)
+        thread = (
+            f"the stack below `Current thread` has {stack} ({self.name}:{self._number(view, offset + below)})"
         )
+        facts = (*([frame] if own_words.is_silent(words, above) else ()), *rows, *([thread] if stack else ()))
+        return tuple(map(masked, facts))
 
     def _rows(self, view: View, offset: int) -> list[Row]:
         """What tools print at the log's start and shortly before the line."""
@@ -374,15 +386,6 @@ def _places(shapes: bytes, hot: Container[bytes], start: int) -> dict[bytes, lis
         if shape in hot:
             places.setdefault(shape, []).append(offset)
     return places
-
-
-def _kept(hits: Mapping[int, Hit], step: int) -> list[int]:
-    """The offsets of hits that an attempt may keep: of each signature the first two and the last, before the
-    step's line and after it."""
-    offsets: dict[tuple[str, bool], list[int]] = {}
-    for offset in sorted(hits):
-        offsets.setdefault((hits[offset].signature.id, offset > step), []).append(offset)
-    return sorted({offset for places in offsets.values() for offset in (*places[:2], places[-1])})
 
 
 def _show(line: str) -> str:

@@ -14,6 +14,8 @@ _FRAME = re.compile(
     r'^[\s>]*File "(.+?)", line (\d+), in (\S+)|^│ (/\S+?):(\d+) in (\S+)'
     r"|^File ([~/]\S*?):(\d+), in ([\w.<>]+)|^(Cell In\[\d+\]), line (\d+)()"
 )
+_DUMPED = re.compile(r'\s*File "(.+?)", line (\d+) in (\S+)')  # of faulthandler
+_FATAL = re.compile(r"\bSIG(?:ABRT|SEGV|BUS|ILL|FPE)\b|Fatal Python error")
 _CURRENT = re.compile(r"^(?:│ ❱ +|-+> )\d+ (?:│ +)*(.*?)\s*│?$")  # the statement that rich or IPython marks
 _INSIDE = (" ", "\t", "", ">", "│", "╰", "-")  # how lines of a traceback begin
 _HEAD = re.compile(r"Traceback \(most recent call last\)|^\s*ray::[\w.]+\(")
@@ -163,6 +165,26 @@ def raised_below(lines: Sequence[bytes], offset: int) -> tuple[int, str]:
         text = bare(raw)
         if _owner(raw) == owner and text[:1] not in _INSIDE:
             return below, text
+    return 0, ""
+
+
+def thread_below(lines: Sequence[bytes], offset: int) -> tuple[int, str]:
+    """Of the current thread, as CPython's faulthandler prints it below a fatal signal: how many lines below
+    the innermost frame that is no carrier's stands, and this as `file:line function`; (0, "") if none."""
+    if _FATAL.search(_text(lines[offset])) is None:
+        return 0, ""
+    owner, current = _owner(_text(lines[offset])), False
+    for below, line in enumerate(lines[offset + 1 : offset + 1 + LINES_ON], 1):
+        raw = _text(line)
+        text = bare(raw)
+        if _owner(raw) != owner:
+            continue
+        frame = _DUMPED.match(text)
+        if current and frame is None:
+            break
+        if current and frame is not None and _is_own(frame[1], frame[3]):
+            return below, f"{frame[1]}:{frame[2]} {frame[3]}"
+        current = current or text.startswith("Current thread 0x")
     return 0, ""
 
 
