@@ -163,6 +163,7 @@ class Hints:
             self.hints.setdefault(plain(hint.encode()), []).append(hint)
         self.everywhere = self.hints.get(b"", [])  # hints of digits alone
         self.texts = [text for text in self.hints if text]
+        self.named = [self.hints[text] for text in self.texts]
         self.overlap = max(map(len, self.texts), default=1) - 1
         self.machine = BytesAhoCorasick(self.texts, implementation=Implementation.DFA)
 
@@ -174,13 +175,15 @@ class Hints:
         every = text.split(b"\n") if self.everywhere else ()
         lines = {line: set(self.everywhere) for line in every}
         start, end, held = 0, -1, set[str]()
-        named = [self.hints[hint] for hint in self.texts]
+        named, find, rfind = self.named, text.find, text.rfind  # for the innermost loop
         # The machine lists all places at once, so it gets small pieces: some places come twice.
         for piece in range(0, len(text), PIECE_BYTES):
             part = text[piece : piece + PIECE_BYTES + self.overlap]
-            for number, at, _ in self.machine.find_matches_as_indexes(part, overlapping=True):
-                if not start <= piece + at < end:
-                    start, end = line_at(text, piece + at)
+            for number, begin, _ in self.machine.find_matches_as_indexes(part, overlapping=True):
+                at = piece + begin
+                if not start <= at < end:
+                    start, end = rfind(b"\n", 0, at) + 1, find(b"\n", at)
+                    end = end if end >= 0 else len(text)
                     held = lines.setdefault(text[start:end], set())
                 held.update(named[number])
         return lines
