@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import takewhile
 from typing import NamedTuple, cast
 
 from jobspec.log_text import bare
+from jobspec.triage import pods
 from jobspec.triage.own_words import FIELDS, GOES_ON
 from jobspec.triage.signatures import NOTE, Signature, load_signatures
 from jobspec.triage.traceback import Traceback, lines_below, raised_below, traceback_above
@@ -54,16 +54,6 @@ _NOT_ANSWERED = re.compile(
 _ANSWERED = re.compile(rb'" 200\b|"HTTP/[\d.]+ 200\b')
 
 
-POD_LINES = 400  # that `kubectl describe` prints of one pod
-_PASSING = re.compile(rb"\bWarning +(?:Failed\w*|BackOff)\b")
-_POD = re.compile(rb"\bpod/([\w.-]+)")
-_SCHEDULED = re.compile(rb"\bSuccessfully assigned \S+ to |\bNormal +(?:Scheduled|Started)\b")
-_STARTED = re.compile(rb"\bNormal +Started\b")
-# What comes behind an event that failed at first: volumes and the sandbox stand before an image is pulled.
-_PULLS = re.compile(rb"\bNormal +(?:Pulling|Pulled|Created|Started)\b")
-_GONE_ON = {b"FailedScheduling": _SCHEDULED, b"FailedMount": _PULLS, b"FailedCreatePodSandBox": _PULLS}
-_STATUS = re.compile(rb"^Status: +(?:Running|Succeeded)\s*$")
-_NEXT_POD = re.compile(rb"^Name: +\S")  # of `kubectl describe` of several
 _EXPECTED_END = b"expected termination process in Ray"  # vLLM's word
 
 
@@ -145,13 +135,8 @@ def kept_offsets(hits: Mapping[int, Hit], step: int) -> list[int]:
 def answered_later(lines: Sequence[bytes], offset: int) -> bool:
     """Whether the server that did not answer the request of `lines[offset]` answers such a one below,
     Kubernetes starts the pod of whose failure an event tells, or Ray starts that had not met its head."""
-    if _PASSING.search(lines[offset]):
-        pod = _pod(lines[offset])
-        goes_on = next((sign for word, sign in _GONE_ON.items() if word in lines[offset]), _STARTED)
-        if b"BackOff" not in lines[offset] and _runs(lines, offset):
-            return True
-        own = takewhile(lambda line: not _NEXT_POD.match(line), lines[offset + 1 :])
-        return any((_pod(line) == pod and goes_on.search(line)) or _ended_well(pod, line) for line in own)
+    if pods.is_event(lines[offset]):
+        return pods.went_on(lines, offset)
     if b" to connect to GCS" in lines[offset]:
         return any(b"Ray runtime started" in line for line in lines[offset + 1 :])
     refused = _NOT_ANSWERED.search(lines[offset][:MAX_LINE_CHARS].decode("utf-8", "replace"))
@@ -159,27 +144,6 @@ def answered_later(lines: Sequence[bytes], offset: int) -> bool:
         return False
     request = (refused["request"] or refused["asked"]).encode()
     return any(request in line and _ANSWERED.search(line) for line in lines[offset + 1 :])
-
-
-def _ended_well(pod: bytes, line: bytes) -> bool:
-    """Whether the event, mostly one of the training operator, says that the pod's program ended well."""
-    return bool(pod) and line.rstrip().endswith(pod + b" exited with code 0")
-
-
-def _runs(lines: Sequence[bytes], offset: int) -> bool:
-    """Whether `kubectl describe` says above its event that the pod has started."""
-    for line in reversed(lines[max(0, offset - POD_LINES) : offset]):
-        if _NEXT_POD.match(line):
-            return False
-        if _STATUS.match(line):
-            return True
-    return False
-
-
-def _pod(line: bytes) -> bytes:
-    """The pod that an event is of; empty in `kubectl describe`, which tells of one pod alone."""
-    found = _POD.search(line)
-    return found[1] if found else b""
 
 
 def is_expected_end(lines: Sequence[bytes], offset: int) -> bool:

@@ -1,4 +1,5 @@
-"""Whether a script that traces itself (`bash -x`) shows that it outlived a command that it could not start.
+"""Whether a script that traces itself (`bash -x`) shows that it outlived a command that it could not start,
+or forgave.
 
 That the trace goes on is not enough: the lines may be those of `COMMAND || { echo ...; exit 1; }`, of a trap,
 or of a shell with `set -e` that cleans up. They show it where another program ran behind the command, at its
@@ -28,6 +29,12 @@ _BUILT_ON = re.compile(
     r"|wget|curl|tar|unzip|huggingface-cli|hf|apptainer|singularity|enroot|docker|podman)\Z"
 )
 _DONE = ("true", ":")
+# Commands that clear up, and a pull, in whose place an image of before may serve: a script that forgives them
+# goes on without them. One that forgives its training, or a download, has a failure all the same.
+_MINOR = re.compile(
+    r"(?:\S*/)?(?:(?:docker|podman) (?:pull|rmi?|stop|kill|network|volume)"
+    r"|umount|rm|rmdir|pkill|killall|ipcrm)\b"
+)
 _ENDS = re.compile(r"(?:exit|return|exec|false)\b")
 _GUARDS = re.compile(r"(?:set|(?:\S*/)?(?:ba)?sh) (?:.* )?-(?:\w*e\w*|o errexit)(?: |$)|trap ")
 
@@ -50,8 +57,14 @@ def outlived_by(lines: Sequence[bytes], offset: int) -> str:
 
 
 def is_forgiven(lines: Sequence[bytes], offset: int) -> bool:
-    """Whether a traced script ran `true` or `:` right behind the line, as `COMMAND || true` does."""
-    return offset + 1 < len(lines) and next(_traced(lines[offset + 1 : offset + 2]), ("", 0, ""))[2] in _DONE
+    """Whether a traced script ran `true` or `:` right behind the line, as `COMMAND || true` does, where the
+    command is a minor one, and another program ran after it."""
+    if not any(said in _DONE for _, _, said in _traced(lines[offset + 1 : offset + 2])):
+        return False
+    above = list(_traced(lines[max(0, offset - LINES_ABOVE) : offset]))
+    if not above or not _MINOR.match(above[-1][2]):
+        return False
+    return any(not _NO_PROGRAM.match(said) for _, _, said in _traced(lines[offset + 2 :]))
 
 
 def last_command(lines: Sequence[bytes]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from jobspec.log_text import bare
 
@@ -54,25 +54,8 @@ _CONFLICT = re.compile(
     r"^([A-Za-z][\w.-]*) \d\S* requires ([A-Za-z][\w.-]*)\S*, (?:but you have|which is not) "
 )
 _INTERFACE = re.compile(r"\b(NCCL_SOCKET_IFNAME set (?:by environment )?to =?(\S+))")
-_ANY = re.compile(
-    "|".join(
-        f"(?:{item.pattern})"
-        for item in (
-            _DF,
-            _QUOTA,
-            _SMI,
-            _GPU,
-            _DEVICE,
-            _STEP,
-            _PIP,
-            _PACKAGE,
-            _CONFLICT,
-            _TOOL,
-            _MODULES,
-            _INTERFACE,
-        )
-    )
-)
+_ROWS = (_DF, _QUOTA, _SMI, _GPU, _DEVICE, _STEP, _PIP, _PACKAGE, _CONFLICT, _TOOL, _MODULES, _INTERFACE)
+_ANY = re.compile("|".join(f"(?:{item.pattern})" for item in _ROWS))
 # Words of a failure that make a row of a tool tell something.
 _OF_TOOLS = re.compile(r"(?i)gcc|g\+\+|nvcc|compiler|glibc|cuda\b|cudnn|unsupported gnu|python[ _]?\d")
 _OF_MODULES = re.compile(r"(?i)cuda|cudnn|nccl|mpi\b|glibc|gcc|nvcc|\.so\b|command not found")
@@ -177,7 +160,7 @@ def _devices(file: str, rows: Iterable[Row]) -> Iterator[str]:
 
 def _interface(file: str, rows: Iterable[Row]) -> Iterator[str]:
     for row in rows:
-        said, name = cast(re.Match[str], _INTERFACE.search(row.text)).groups()
+        said, name = _INTERFACE.findall(row.text)[0]
         loop = ": lo is each node's own, so no other node is reached by it" if name == "lo" else ""
         yield f"{file}:{row.number} shows `{said}`{loop}"
 
